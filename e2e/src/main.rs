@@ -1,2 +1,90 @@
-//! Placeholder.
-fn main() {}
+//! Scenarios on a real Kubernetes node: real API server, scheduler, kubelet and containerd, real drivers.
+//!
+//! `cargo xtask e2e` builds all that is needed and runs this inside a cluster's namespaces. A scenario is an
+//! `async fn(&Context) -> Result<()>` in `scenarios/`; what it can use is on [`context::Context`].
+
+mod cdi_full_disk;
+mod cdi_oracle;
+mod context;
+mod driver;
+mod eventually;
+mod node;
+mod pod;
+mod runner;
+mod scenario;
+mod scenarios;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+
+use context::Setup;
+use scenario::Tier;
+
+#[derive(Parser)]
+#[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
+struct Cli {
+    /// Run the scenarios of this tier and of those before it.
+    #[arg(long, value_enum, default_value_t = Tier::Gate)]
+    tier: Tier,
+    /// Run only scenarios with this text in their name.
+    #[arg(long)]
+    only: Option<String>,
+    /// Print what would be run, and run nothing.
+    #[arg(long)]
+    list: bool,
+    /// The version of the cluster.
+    #[arg(long, default_value = "unknown")]
+    kubernetes: String,
+    /// The folder that has the drivers' binaries.
+    #[arg(long, default_value = "target/release")]
+    binaries: PathBuf,
+    /// The folder that has the Go helpers.
+    #[arg(long, default_value = "target/e2e/helpers")]
+    helpers: PathBuf,
+    /// A folder for logs and other files of the scenarios.
+    #[arg(long, default_value = "target/e2e/scratch")]
+    scratch: PathBuf,
+    /// Where to write how many passed and failed.
+    #[arg(long)]
+    summary: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all passed.
+async fn run(cli: Cli) -> Result<bool> {
+    let chosen = scenario::choose(scenarios::all(), cli.tier, cli.only.as_deref());
+    if cli.list {
+        for scenario in &chosen {
+            println!("{scenario}");
+        }
+        return Ok(true);
+    }
+    let client = kube::Client::try_default().await.context("reading the kubeconfig (KUBECONFIG names it)")?;
+    let setup = Setup {
+        client,
+        tier: cli.tier,
+        kubernetes: cli.kubernetes,
+        binaries: cli.binaries,
+        helpers: cli.helpers,
+        scratch: cli.scratch,
+    };
+    let count = runner::run(&setup, &chosen).await;
+    if let Some(summary) = cli.summary {
+        let text = format!("{} {}\n", count.passed, count.failed);
+        std::fs::write(&summary, text).with_context(|| format!("writing {}", summary.display()))?;
+    }
+    Ok(count.failed == 0)
+}

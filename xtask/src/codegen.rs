@@ -35,7 +35,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
 }
 
 fn generate(protos: &Path, source: &str, package: &str) -> Result<String> {
-    let descriptors = protox::compile([source], [protos]).with_context(|| format!("compiling proto/{source}"))?;
+    let descriptors =
+        protox::compile([source], [protos]).with_context(|| format!("compiling proto/{source}"))?;
     let scratch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/codegen").join(package);
     fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
     tonic_prost_build::configure()

@@ -1,8 +1,13 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
+mod cluster;
 mod codegen;
+mod e2e;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -22,12 +27,29 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// A real one-node Kubernetes in namespaces of its own, built from Go modules. Needs root and Go.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Test against real Kubernetes: build what is missing, start it, run the scenarios, stop it.
+    E2e(e2e::Options),
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
     let root = workspace_root()?;
-    match Cli::parse().task {
+    match task {
         Task::Codegen { check } => codegen::run(&root, check),
+        Task::Cluster(command) => cluster::run(&root, command),
+        Task::E2e(options) => e2e::run(&root, &options),
     }
 }
 

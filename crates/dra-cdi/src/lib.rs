@@ -1,1 +1,30 @@
-//! Placeholder.
+#![doc = include_str!("../README.md")]
+
+mod check;
+mod dir;
+mod edits;
+mod encode;
+mod error;
+mod fault;
+mod file_id;
+mod file_name;
+mod folder;
+mod name;
+mod parse;
+mod resolve;
+mod spec;
+mod temp;
+mod version;
+
+pub use check::InvalidSpec;
+pub use dir::{Directory, Ensured};
+pub use edits::{
+    ContainerEdits, DeviceNode, DeviceType, EnvVar, Hook, HookName, IntelRdt, Mount, NetDevice, Permissions,
+};
+pub use error::Error;
+pub use file_id::FileId;
+pub use name::{Class, DeviceName, InvalidName, Kind, QualifiedName, Vendor};
+pub use parse::ParseError;
+pub use resolve::{ResolveError, resolve_host_paths};
+pub use spec::{Device, Spec};
+pub use version::Version;

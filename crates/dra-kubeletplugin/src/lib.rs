@@ -1,6 +1,44 @@
 #![doc = include_str!("../README.md")]
 
+mod claim;
+mod claims;
+mod error;
+mod fault;
+mod handle;
+mod held;
+mod lock;
+mod names;
+mod options;
+mod paths;
+mod plugin;
+mod prepared;
+mod registration;
+mod server;
+pub mod signals;
+mod socket;
+mod start;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]
 mod wire;
+
+pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, Hook, HookName, Mount};
+pub use dra_resourceslice::{
+    self as resourceslice, AttributeValue, Device, DriverResources, Pool, Quantity, SliceStatus, Ticket,
+};
+pub use {k8s_openapi, kube};
+
+pub use crate::{
+    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, ConfigSource, DeviceRef, OpaqueConfig},
+    claims::StoreError,
+    error::{BackgroundError, RunError, StartError},
+    handle::Handle,
+    held::{HeldClaim, HeldDevice, UnprepareReason},
+    names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
+    options::Options,
+    paths::PathError,
+    plugin::{DriverPlugin, PluginError, PrepareContext},
+    prepared::Prepared,
+    registration::Registration,
+    start::start,
+};

@@ -1,0 +1,172 @@
+//! The claims of this node: what the kubelet asks for, done once, recorded, and undone.
+//!
+//! One prepare is followed through `prepare` (the order of the steps), `states` (the decisions), `store` and `record`
+//! (what is on disk), `cdi` (what the container gets), `index` (who holds which device), `board` (which call waits for
+//! which) and `locks` (between processes).
+
+mod board;
+mod cdi;
+mod failure;
+mod index;
+mod instance;
+mod keyed;
+mod locks;
+mod lookup;
+mod prepare;
+mod record;
+mod recover;
+mod states;
+mod store;
+mod unprepare;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use board::Board;
+use dra_cdi::{Directory, FileId, Kind};
+use dra_resourceslice::DriverName;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::Instant,
+};
+
+pub(crate) use failure::Failure;
+pub(crate) use instance::{Instance, JoinError};
+use keyed::locked;
+use locks::Locks;
+use lookup::Lookup;
+pub(crate) use record::AnsweredDevice;
+use recover::Memory;
+use store::FileStore;
+pub use store::StoreError;
+
+use crate::{lock::LockError, names::ClaimUid, plugin::DriverPlugin};
+
+/// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
+const PARALLEL_IO: usize = 4;
+
+/// Everything about the claims of one driver on one node.
+pub(crate) struct Claims<P: DriverPlugin> {
+    plugin: Arc<P>,
+    lookup: Lookup,
+    disk: Disk,
+    kind: Kind,
+    /// What the records say.
+    memory: Mutex<Memory>,
+    board: Board,
+    locks: Locks,
+    instance: Instance,
+    parallel: Arc<Semaphore>,
+    /// Whether what an earlier boot left has been undone; no prepare is served before.
+    recovered: watch::Sender<bool>,
+}
+
+/// What [`Claims`] is made of.
+pub(crate) struct ClaimsConfig<P> {
+    pub(crate) plugin: Arc<P>,
+    pub(crate) driver: DriverName,
+    pub(crate) client: kube::Client,
+    pub(crate) cdi: Directory,
+    pub(crate) kind: Kind,
+    pub(crate) max_parallel: usize,
+    pub(crate) instance: Instance,
+}
+
+/// Why the records cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+impl<P: DriverPlugin> Claims<P> {
+    /// Opens the records below `data` and counts this start. [`recover`](Self::recover) has to follow before prepares
+    /// are served.
+    pub(crate) async fn open(
+        config: ClaimsConfig<P>,
+        data: &Path,
+        boot_id: &str,
+        pod_uid: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Self, OpenError> {
+        let locks = Locks::in_folder(data);
+        let _admission = locks.admission(deadline).await?;
+        config.instance.count_start(pod_uid)?;
+        let (folder, boot) = (data.join("claims"), boot_id.to_owned());
+        let opened = tokio::task::spawn_blocking(move || {
+            let store = FileStore::open(&folder, &boot)?;
+            let older = FileStore::of_other_boots(&folder, &boot)?;
+            let memory = Memory::read(&store, &older)?;
+            Ok::<_, StoreError>((store, older, memory))
+        });
+        let (store, older, memory) =
+            opened.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+        config.instance.have_read()?;
+        let permits = Arc::new(Semaphore::new(PARALLEL_IO));
+        Ok(Self {
+            plugin: config.plugin,
+            lookup: Lookup::new(config.client, config.driver),
+            disk: Disk { store, older, cdi: config.cdi, permits },
+            kind: config.kind,
+            memory: Mutex::new(memory),
+            board: Board::default(),
+            locks,
+            instance: config.instance,
+            parallel: Arc::new(Semaphore::new(config.max_parallel.max(1))),
+            recovered: watch::Sender::new(false),
+        })
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        locked(&self.memory)
+    }
+
+    /// Makes memory say what the records say. The caller has the admission lock.
+    async fn refresh(&self) -> Result<(), Failure> {
+        if self.instance.trusts_memory()? {
+            return Ok(());
+        }
+        let older = self.disk.older.clone();
+        let memory = self.disk.run(move |store, _| Ok(Memory::read(store, &older)?)).await?;
+        *self.memory() = memory;
+        Ok(self.instance.have_read()?)
+    }
+
+    /// The right to keep the driver busy.
+    async fn driver_permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.parallel).acquire_owned().await.map_err(|_| Failure::Stopping)
+    }
+}
+
+/// Records and CDI files; all file work goes through here, off the async workers.
+#[derive(Clone)]
+struct Disk {
+    store: FileStore,
+    older: Vec<FileStore>,
+    cdi: Directory,
+    permits: Arc<Semaphore>,
+}
+
+impl Disk {
+    /// Runs blocking file work on a thread of its own.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&FileStore, &Directory) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Failure::Stopping)?;
+        let (store, cdi) = (self.store.clone(), self.cdi.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&store, &cdi)
+        });
+        done.await.map_err(|_| Failure::Stopping)?
+    }
+}
+
+fn file_id(uid: &ClaimUid) -> Result<FileId, Failure> {
+    FileId::new(uid.as_str()).map_err(|error| Failure::Internal(error.to_string()))
+}

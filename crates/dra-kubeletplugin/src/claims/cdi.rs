@@ -1,0 +1,219 @@
+//! From a driver's answer to the claim's CDI file and to what the kubelet is told. Pure.
+
+use std::collections::BTreeSet;
+
+use dra_cdi::{DeviceName, InvalidName, InvalidSpec, Kind, Spec};
+use sha2::{Digest as _, Sha256};
+
+use super::record::AnsweredDevice;
+use crate::{
+    claim::{AllocatedClaim, AllocatedDevice, DeviceRef},
+    prepared::{Access, PreparedDevice},
+};
+
+/// The claim's CDI file, if it needs one, and the devices for the kubelet.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) cdi: Option<Vec<u8>>,
+    pub(crate) devices: Vec<AnsweredDevice>,
+}
+
+/// A driver's answer that does not fit the claim.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadAnswer {
+    #[error("the driver did not answer device {device} of request {request:?}")]
+    Missing { device: DeviceRef, request: String },
+    #[error("the driver answered device {device} for request {request:?}, which the claim does not have")]
+    Unasked { device: DeviceRef, request: String },
+    #[error("the driver answered device {device} of request {request:?} more than once")]
+    Twice { device: DeviceRef, request: String },
+    #[error("the driver's container edits cannot be written as CDI: {0}")]
+    Spec(#[from] InvalidSpec),
+    #[error("the device makes no CDI name: {0}")]
+    Name(#[from] InvalidName),
+}
+
+/// Makes one answer for each result of the claim, in its order.
+pub(crate) fn answer(
+    kind: &Kind,
+    claim: &AllocatedClaim,
+    prepared: Vec<PreparedDevice>,
+) -> Result<Answer, BadAnswer> {
+    let mut prepared = prepared;
+    let mut names = Names::new(claim);
+    let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
+    for result in claim.devices() {
+        let position = prepared.iter().position(|device| device.answers(result));
+        let Some(position) = position else {
+            let (device, request) = (result.device_ref().clone(), result.request().to_owned());
+            return Err(BadAnswer::Missing { device, request });
+        };
+        let ids = match prepared.remove(position).access {
+            Access::Ids(ids) => ids.iter().map(ToString::to_string).collect(),
+            // A device without edits cannot stand in a CDI file; its container simply gets nothing for it.
+            Access::Edits(edits) if edits.is_empty() => Vec::new(),
+            Access::Edits(edits) => {
+                let name: DeviceName = names.next(result).parse()?;
+                let id = kind.device(name.clone()).to_string();
+                cdi_devices.push((name, edits));
+                vec![id]
+            }
+        };
+        devices.push(AnsweredDevice {
+            request: result.base_request().to_owned(),
+            pool: result.pool().to_string(),
+            device: result.device().to_string(),
+            share_id: result.share_id().map(str::to_owned),
+            cdi_ids: ids,
+        });
+    }
+    if let Some(extra) = prepared.into_iter().next() {
+        return Err(extra_answer(claim, extra));
+    }
+    let cdi = if cdi_devices.is_empty() {
+        None
+    } else {
+        Some(Spec::new(kind.clone(), dra_cdi::ContainerEdits::new(), cdi_devices)?.encode())
+    };
+    Ok(Answer { cdi, devices })
+}
+
+fn extra_answer(claim: &AllocatedClaim, extra: PreparedDevice) -> BadAnswer {
+    let (device, request) = (extra.device.clone(), extra.request.clone());
+    if claim.devices().iter().any(|result| extra.answers(result)) {
+        BadAnswer::Twice { device, request }
+    } else {
+        BadAnswer::Unasked { device, request }
+    }
+}
+
+/// CDI device names of one claim: the claim's UID makes them unique on the node and never used again, as runtimes may
+/// cache them.
+struct Names<'a> {
+    claim: &'a AllocatedClaim,
+    taken: BTreeSet<String>,
+}
+
+impl<'a> Names<'a> {
+    fn new(claim: &'a AllocatedClaim) -> Self {
+        Self { claim, taken: BTreeSet::new() }
+    }
+
+    /// `<claim uid>-<device>[-<share>]`; with a digest of the pool if the claim has that device name from two pools,
+    /// and of the request if one claim looks at one device through several requests.
+    fn next(&mut self, result: &AllocatedDevice) -> String {
+        let mut name = format!("{}-{}", self.claim.uid(), result.device());
+        if let Some(share) = result.share_id() {
+            name = format!("{name}-{share}");
+        }
+        let same_name =
+            |other: &&AllocatedDevice| other.device() == result.device() && other.pool() != result.pool();
+        if self.claim.devices().iter().find(same_name).is_some() {
+            name = format!("{name}-{}", short_digest(result.pool().as_str()));
+        }
+        if self.taken.contains(&name) {
+            name = format!("{name}-{}", short_digest(result.request()));
+        }
+        self.taken.insert(name.clone());
+        name
+    }
+}
+
+fn short_digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dra_cdi::{ContainerEdits, QualifiedName};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{claim::ClaimRef, prepared::Prepared};
+
+    const UID: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
+
+    fn kind() -> Kind {
+        Kind::for_driver("gpu.example.com").unwrap()
+    }
+
+    /// Results as (request, pool, device, share, admin).
+    fn claim(results: &[(&str, &str, &str, Option<&str>, bool)]) -> AllocatedClaim {
+        let results: Vec<_> = results
+            .iter()
+            .map(|(request, pool, device, share, admin)| {
+                json!({"request": request, "driver": "gpu.example.com", "pool": pool, "device": device,
+                       "shareID": share, "adminAccess": admin})
+            })
+            .collect();
+        let object = json!({"metadata": {"uid": UID}, "spec": {}, "status": {"allocation": {"devices": {"results": results}}}});
+        let wanted = ClaimRef::new("ns", "c", UID.parse().unwrap());
+        let driver = "gpu.example.com".parse().unwrap();
+        AllocatedClaim::parse(&driver, &wanted, serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn ids(claim: &AllocatedClaim) -> Vec<Vec<String>> {
+        let prepared: Prepared =
+            claim.devices().iter().map(|d| (d, ContainerEdits::new().env("A", "b"))).collect();
+        answer(&kind(), claim, prepared.devices).unwrap().devices.into_iter().map(|d| d.cdi_ids).collect()
+    }
+
+    #[test]
+    fn devices_are_named_by_claim_device_and_share() {
+        let share = "0b0e26a7-0000-4000-8000-000000000001";
+        let claim =
+            claim(&[("a/x", "node-1", "gpu-0", None, false), ("b", "node-1", "gpu-1", Some(share), false)]);
+        let expected = [
+            vec![format!("k8s.gpu.example.com/claim={UID}-gpu-0")],
+            vec![format!("k8s.gpu.example.com/claim={UID}-gpu-1-{share}")],
+        ];
+        assert_eq!(ids(&claim), expected);
+    }
+
+    #[test]
+    fn names_stay_apart_for_two_pools_and_two_requests_on_one_device() {
+        let results = [
+            ("a", "rack-1/pool", "gpu-0", None, false),
+            ("b", "rack-2/pool", "gpu-0", None, false),
+            ("c", "node-1", "gpu-1", None, true),
+            ("d", "node-1", "gpu-1", None, true),
+        ];
+        let all: BTreeSet<_> = ids(&claim(&results)).into_iter().flatten().collect();
+        assert_eq!(all.len(), results.len(), "{all:?}");
+    }
+
+    #[test]
+    fn the_kubelet_is_told_base_requests_and_no_id_for_a_device_without_edits() {
+        let claim = claim(&[("a/x", "node-1", "gpu-0", None, false)]);
+        let prepared = Prepared::new(()).device(&claim.devices()[0], ContainerEdits::new());
+        let answer = answer(&kind(), &claim, prepared.devices).unwrap();
+        assert_eq!(answer.cdi, None);
+        assert_eq!((answer.devices[0].request.as_str(), answer.devices[0].cdi_ids.len()), ("a", 0));
+    }
+
+    #[test]
+    fn own_cdi_ids_pass_through() {
+        let claim = claim(&[("a", "node-1", "gpu-0", None, false)]);
+        let own: QualifiedName = "example.com/gpu=all".parse().unwrap();
+        let prepared = Prepared::new(()).device_with_ids(&claim.devices()[0], [own]);
+        let answer = answer(&kind(), &claim, prepared.devices).unwrap();
+        assert_eq!(
+            (answer.cdi, answer.devices[0].cdi_ids.as_slice()),
+            (None, &["example.com/gpu=all".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn answers_that_do_not_fit_the_claim_are_refused() {
+        let two = claim(&[("a", "node-1", "gpu-0", None, false), ("b", "node-1", "gpu-1", None, false)]);
+        let (first, second) = (&two.devices()[0], &two.devices()[1]);
+        let one = claim(&[("a", "node-1", "gpu-0", None, false)]);
+        let of = |claim: &AllocatedClaim, devices: &[&AllocatedDevice]| {
+            let prepared: Prepared = devices.iter().map(|d| (*d, ContainerEdits::new())).collect();
+            answer(&kind(), claim, prepared.devices).unwrap_err()
+        };
+        assert!(matches!(of(&two, &[first]), BadAnswer::Missing { .. }));
+        assert!(matches!(of(&one, &[first, second]), BadAnswer::Unasked { .. }));
+        assert!(matches!(of(&one, &[first, first]), BadAnswer::Twice { .. }));
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a claim could not be prepared or unprepared: the text goes to the kubelet and from there into a pod event.
+
+use std::time::Duration;
+
+use super::{cdi::BadAnswer, index::Held, lookup::LookupError, store::StoreError};
+use crate::{lock::LockError, names::InvalidUid, plugin::PluginError};
+
+/// A failure that belongs to one claim.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Uid(#[from] InvalidUid),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error(transparent)]
+    Held(#[from] Held),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("CDI file: {0}")]
+    Cdi(#[from] dra_cdi::Error),
+    #[error("{0}")]
+    Driver(PluginError),
+    #[error("the driver panicked in {call}: {message}")]
+    Panic { call: &'static str, message: String },
+    #[error(transparent)]
+    Answer(#[from] BadAnswer),
+    #[error("{first}; undoing it failed too ({rollback}): the devices stay held until a later try succeeds")]
+    Rollback { first: Box<Self>, rollback: Box<Self> },
+    #[error("an earlier prepare of this claim could not be undone: {0}")]
+    Undo(#[source] Box<Self>),
+    #[error("given up: the claim is to be unprepared")]
+    Superseded,
+    #[error("prepare is still running since {} s", .0.as_secs())]
+    StillRunning(Duration),
+    #[error("another call for this claim is still at work")]
+    Busy,
+    #[error(
+        "the record of this claim has format {format}, this version knows formats up to {known}: a newer version of the driver has prepared it"
+    )]
+    Newer { format: u32, known: u32 },
+    #[error(
+        "record {record} cannot be read, so it is not known which devices are free: unprepare its claim or, if the claim is gone, remove the file once nothing uses its devices"
+    )]
+    Damaged { record: String },
+    #[error("claims of the boot before are still being undone")]
+    Recovering,
+    #[error("the driver is stopping")]
+    Stopping,
+    #[error("{0}")]
+    Internal(String),
+}

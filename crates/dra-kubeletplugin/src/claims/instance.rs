@@ -1,0 +1,116 @@
+//! Whether this process is alone with the records, and so may trust what it remembers of them.
+//!
+//! `instances.lock` in the driver's folder: each living instance holds a lock on it, shared with rolling updates, alone
+//! without. Its first line counts starts; a start raises it under the admission lock. Memory is trusted only by an
+//! instance that is alone now, if nobody has started since it read the records while it was alone.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use tokio::time::Instant;
+
+use super::keyed::locked;
+use crate::lock::{FileLock, LockError, Mode, Span, lock};
+
+/// This process among the instances of the driver.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    lock: FileLock,
+    /// The start count at the last reading of the records that was done alone.
+    read_alone_at: Mutex<Option<u64>>,
+}
+
+/// Why this process cannot join.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    #[error("another instance runs: {note}")]
+    Other { note: String },
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+impl Instance {
+    /// Joins the instances; without `pod_uid` there may be no other, and one that is ending has until `deadline`.
+    pub(crate) async fn join(data: &Path, pod_uid: Option<&str>, deadline: Instant) -> Result<Self, JoinError> {
+        let path = path(data);
+        let mode = if pod_uid.is_some() { Mode::Shared } else { Mode::Exclusive };
+        match lock(&path, Span::WHOLE, mode, deadline).await {
+            Ok(lock) => Ok(Self { lock, read_alone_at: Mutex::default() }),
+            Err(LockError::Busy { path }) => {
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let note = text.lines().nth(1).unwrap_or("it left no note").to_owned();
+                Err(JoinError::Other { note })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Counts this start. The caller has the admission lock.
+    pub(crate) fn count_start(&self, pod_uid: Option<&str>) -> Result<(), LockError> {
+        let starts = self.starts()? + 1;
+        let pod = pod_uid.map_or_else(|| "rolling updates off".to_owned(), |uid| format!("pod {uid}"));
+        self.lock.write_note(&format!("{starts}\npid {}, {pod}\n", std::process::id()))
+    }
+
+    /// Whether the records can have changed only by this process since it read them. Holds for as long as the caller
+    /// has the admission lock.
+    pub(crate) fn trusts_memory(&self) -> Result<bool, LockError> {
+        let read_at = *locked(&self.read_alone_at);
+        Ok(read_at.is_some() && self.lock.is_alone()? && read_at == Some(self.starts()?))
+    }
+
+    /// Notes that the records have just been read. The caller has had the admission lock since before that.
+    pub(crate) fn have_read(&self) -> Result<(), LockError> {
+        let now = if self.lock.is_alone()? { Some(self.starts()?) } else { None };
+        *locked(&self.read_alone_at) = now;
+        Ok(())
+    }
+
+    /// A file that was never written counts as 0.
+    fn starts(&self) -> Result<u64, LockError> {
+        let text = self.lock.read_note()?;
+        Ok(text.lines().next().and_then(|count| count.parse().ok()).unwrap_or(0))
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("instances.lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn join(data: &Path, pod: Option<&str>) -> Result<Instance, JoinError> {
+        let instance = Instance::join(data, pod, Instant::now()).await?;
+        instance.count_start(pod)?;
+        Ok(instance)
+    }
+
+    #[tokio::test]
+    async fn memory_is_trusted_only_alone_and_only_if_nobody_came_and_went() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = join(folder.path(), Some("a")).await.unwrap();
+        assert!(!one.trusts_memory().unwrap(), "nothing was read yet");
+        one.have_read().unwrap();
+        assert!(one.trusts_memory().unwrap());
+        let two = join(folder.path(), Some("b")).await.unwrap();
+        assert!(!one.trusts_memory().unwrap(), "another one lives");
+        one.have_read().unwrap();
+        drop(two);
+        assert!(!one.trusts_memory().unwrap(), "another one may have written since");
+        one.have_read().unwrap();
+        assert!(one.trusts_memory().unwrap());
+    }
+
+    #[tokio::test]
+    async fn without_rolling_updates_a_second_instance_learns_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let _one = join(folder.path(), None).await.unwrap();
+        let error = join(folder.path(), None).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        assert!(join(folder.path(), Some("b")).await.is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! A value for each key, made when somebody first wants it and dropped when nobody does any more.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::Hash,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+type Table<K, V> = Arc<Mutex<HashMap<K, Arc<V>>>>;
+
+/// The values that are wanted.
+pub(crate) struct Keyed<K: Eq + Hash, V> {
+    table: Table<K, V>,
+}
+
+/// Interest in the value of a key.
+pub(crate) struct Interest<K: Eq + Hash, V> {
+    key: K,
+    value: Arc<V>,
+    table: Table<K, V>,
+}
+
+impl<K: Eq + Hash + Clone, V: Default> Keyed<K, V> {
+    /// Joins those who are interested in `key`.
+    pub(crate) fn get(&self, key: &K) -> Interest<K, V> {
+        let value = Arc::clone(locked(&self.table).entry(key.clone()).or_default());
+        Interest { key: key.clone(), value, table: Arc::clone(&self.table) }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        locked(&self.table).len()
+    }
+}
+
+impl<K: Eq + Hash, V> Default for Keyed<K, V> {
+    fn default() -> Self {
+        Self { table: Arc::default() }
+    }
+}
+
+impl<K: Eq + Hash, V> Deref for Interest<K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Interest<K, V> {
+    fn drop(&mut self) {
+        let mut table = locked(&self.table);
+        // The table and this interest: nobody else has any.
+        if Arc::strong_count(&self.value) == 2 {
+            table.remove(&self.key);
+        }
+    }
+}
+
+impl<K: Eq + Hash + fmt::Debug, V> fmt::Debug for Interest<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interest").field(&self.key).finish()
+    }
+}
+
+/// Nothing panics while it holds one of these locks, so the content of a poisoned one is as good as any.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shared_while_wanted_and_vanish_with_the_last_interest() {
+        let keyed = Keyed::<u8, Mutex<u8>>::default();
+        let (one, two) = (keyed.get(&1), keyed.get(&1));
+        *locked(&one) = 7;
+        drop(one);
+        assert_eq!((keyed.len(), *locked(&two)), (1, 7));
+        drop(two);
+        assert_eq!((keyed.len(), *locked(&keyed.get(&1))), (0, 0));
+    }
+}

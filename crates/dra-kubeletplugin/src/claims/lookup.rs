@@ -1,0 +1,139 @@
+//! Fetches claims from the API server.
+
+use std::{sync::Arc, time::Duration};
+
+use dra_resourceslice::DriverName;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    claim::{AllocatedClaim, ClaimError, ClaimRef},
+    plugin::ErrorChain,
+};
+
+/// How many claims are fetched at once.
+const PARALLEL_GETS: usize = 16;
+
+/// How long one GET may take, and all tries together: the kubelet waits 45 s, and whoever reads the pod's events should
+/// learn of a dead API server long before that.
+const GET_LIMIT: Duration = Duration::from_secs(4);
+const TOTAL_LIMIT: Duration = Duration::from_secs(8);
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Fetches claims and judges them.
+#[derive(Clone)]
+pub(crate) struct Lookup {
+    client: kube::Client,
+    driver: DriverName,
+    permits: Arc<Semaphore>,
+}
+
+/// A claim as it was at some time.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) claim: AllocatedClaim,
+    pub(crate) at: Instant,
+}
+
+/// Why there is no claim to prepare.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookupError {
+    #[error("the claim's {what} {value:?} is illegal")]
+    IllegalName { what: &'static str, value: String },
+    #[error("there is no such claim on the API server")]
+    NotFound,
+    #[error("the driver may not get resourceclaims ({message}): give its service account this permission")]
+    Forbidden { message: String },
+    #[error("the API server did not give the claim within {} s: {}", TOTAL_LIMIT.as_secs(), last)]
+    Unavailable { last: String },
+    #[error("the API server refused to give the claim: {}", ErrorChain(.0))]
+    Refused(#[source] kube::Error),
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+impl Lookup {
+    pub(crate) fn new(client: kube::Client, driver: DriverName) -> Self {
+        Self { client, driver, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }
+    }
+
+    /// Gets the claim, trying again for some seconds if the API server cannot be reached.
+    pub(crate) async fn fetch(&self, claim: &ClaimRef) -> Result<Fetched, LookupError> {
+        check_names(claim)?;
+        let end = Instant::now() + TOTAL_LIMIT;
+        loop {
+            let at = Instant::now();
+            let last = match self.get(claim, end.min(at + GET_LIMIT)).await {
+                Ok(object) => {
+                    let claim = AllocatedClaim::parse(&self.driver, claim, object)?;
+                    return Ok(Fetched { claim, at });
+                }
+                Err(Try::Final(error)) => return Err(error),
+                Err(Try::Again(last)) => last,
+            };
+            if Instant::now() + PAUSE >= end {
+                return Err(LookupError::Unavailable { last });
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn get(&self, claim: &ClaimRef, deadline: Instant) -> Result<ResourceClaim, Try> {
+        // The semaphore is never closed; without it the limit is merely not kept.
+        let _permit = self.permits.acquire().await.ok();
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
+        match tokio::time::timeout_at(deadline, api.get(&claim.name)).await {
+            Ok(Ok(object)) => Ok(object),
+            Ok(Err(error)) => Err(judge(error)),
+            Err(_) => Err(Try::Again("no answer".to_owned())),
+        }
+    }
+}
+
+/// Whether another try may help.
+enum Try {
+    Again(String),
+    Final(LookupError),
+}
+
+fn judge(error: kube::Error) -> Try {
+    match &error {
+        kube::Error::Api(status) => match status.code {
+            404 => Try::Final(LookupError::NotFound),
+            403 => Try::Final(LookupError::Forbidden { message: status.message.clone() }),
+            // A token may just have been rotated; the rest is trouble on the server's side.
+            401 | 408 | 429 | 500.. => Try::Again(ErrorChain(&error).to_string()),
+            _ => Try::Final(LookupError::Refused(error)),
+        },
+        _ => Try::Again(ErrorChain(&error).to_string()),
+    }
+}
+
+/// They become part of a URL.
+fn check_names(claim: &ClaimRef) -> Result<(), LookupError> {
+    for (what, value) in [("namespace", &claim.namespace), ("name", &claim.name)] {
+        let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+        if value.is_empty() || value.len() > 253 || value.starts_with('.') || !value.bytes().all(legal) {
+            return Err(LookupError::IllegalName { what, value: value.clone() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_change_the_url_are_refused() {
+        for (namespace, name) in
+            [("", "a"), ("a", ""), ("..", "a"), ("a", "../secrets/x"), ("a", "b?c"), ("A", "b")]
+        {
+            let claim = ClaimRef::new(namespace, name, "u".parse().unwrap());
+            assert!(check_names(&claim).is_err(), "{claim}");
+        }
+        check_names(&ClaimRef::new("default", "pod.gpu-x7v2k", "u".parse().unwrap())).unwrap();
+    }
+}

@@ -1,0 +1,255 @@
+//! Prepares one claim.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{sync::OwnedSemaphorePermit, task::JoinError, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    AnsweredDevice, Claims, Disk, Failure,
+    board::RunningMark,
+    cdi, file_id,
+    keyed::locked,
+    locks::Held,
+    record::{FORMAT, Record},
+    states::{OnPrepare, Phase, on_prepare},
+    store::Found,
+};
+use crate::{
+    claim::{AllocatedClaim, AllocatedDevice, ClaimRef},
+    held::UnprepareReason,
+    plugin::{DriverPlugin, PluginError, PrepareContext, SaveState},
+    prepared::Prepared,
+};
+
+/// A claim that was fetched longer ago than this before its turn came is fetched again.
+const FRESH: Duration = Duration::from_secs(2);
+
+impl<P: DriverPlugin> Claims<P> {
+    /// Prepares a claim, or answers as before if it is prepared. Dropped before its turn has come, it does nothing;
+    /// once begun, the work goes on without its caller.
+    pub(crate) async fn prepare(
+        self: &Arc<Self>,
+        claim: ClaimRef,
+        deadline: Instant,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let place = self.board.get(&claim.uid);
+        let seen = place.unprepares();
+        self.wait_recovered(deadline).await?;
+        let mut fetched = self.lookup.fetch(&claim).await?;
+        let held = self.locks.claim(&claim.uid, deadline).await?;
+        let permit = self.driver_permit().await?;
+        if fetched.at.elapsed() > FRESH {
+            fetched = self.lookup.fetch(&claim).await?;
+        }
+        if place.unprepares() != seen {
+            return Err(Failure::Superseded);
+        }
+        let turn = Turn { seen, deadline, _held: held, _permit: permit };
+        let work = Arc::clone(self).prepare_locked(turn, fetched.claim);
+        tokio::spawn(work).await.map_err(|error| panicked("prepare", error))?
+    }
+
+    /// Has the claim's turn to its end.
+    async fn prepare_locked(
+        self: Arc<Self>,
+        turn: Turn,
+        claim: AllocatedClaim,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let stored = match self.load(claim.uid()).await? {
+            Found::Nothing => {
+                let undone = self.undo_older_locked(claim.uid(), turn.deadline).await;
+                undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+                None
+            }
+            Found::Stored { phase, record } => Some((phase, record)),
+            Found::Newer { format, .. } => return Err(Failure::Newer { format, known: FORMAT }),
+            Found::Damaged { path, .. } => {
+                return Err(Failure::Damaged { record: path.display().to_string() });
+            }
+        };
+        let same = |record: &Record| record.allocation == *claim.allocation();
+        let decision = on_prepare(stored.as_ref().map(|(phase, record)| (*phase, same(record))));
+        if let Some((phase, record)) = stored {
+            let reason = match decision {
+                OnPrepare::Replay => return self.replay(*record).await,
+                OnPrepare::RollBack | OnPrepare::Fresh => UnprepareReason::Rollback,
+                OnPrepare::Reallocate => UnprepareReason::Reallocated,
+                OnPrepare::FinishUnprepare => UnprepareReason::Unprepare,
+            };
+            let undone = self.undo(phase, &record, reason, turn.deadline).await;
+            undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+        }
+        if claim.devices().is_empty() {
+            return Ok(Vec::new());
+        }
+        self.prepare_fresh(turn, claim).await
+    }
+
+    /// Answers as before, with the CDI file as before.
+    async fn replay(&self, record: Record) -> Result<Vec<AnsweredDevice>, Failure> {
+        let id = file_id(&record.claim.uid)?;
+        let Some(bytes) = record.cdi else { return Ok(record.answer) };
+        self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
+        Ok(record.answer)
+    }
+
+    async fn prepare_fresh(
+        &self,
+        turn: Turn,
+        claim: AllocatedClaim,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
+        let _devices = self.locks.devices(refs, turn.deadline).await?;
+        let record = self.admit(&claim, turn.deadline).await?;
+        let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
+        let prepared = self.call_prepare(&turn, claim.clone(), &journal).await;
+        let completed = match prepared {
+            Ok(prepared) => self.complete(&claim, &journal, prepared).await,
+            Err(error) => Err(error),
+        };
+        match completed {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.roll_back(&journal.record(), error).await),
+        }
+    }
+
+    /// Takes the claim's devices, durably, or says who has them.
+    async fn admit(&self, claim: &AllocatedClaim, deadline: Instant) -> Result<Record, Failure> {
+        let _admission = self.locks.admission(deadline).await?;
+        self.refresh().await?;
+        self.memory().admit(claim.claim_ref(), claim.devices())?;
+        let record = Record::started(claim.claim_ref().clone(), claim.allocation().clone());
+        match self.disk.write(record.clone()).await {
+            Ok(()) => Ok(record),
+            Err(error) => {
+                self.memory().release(claim.uid());
+                Err(error)
+            }
+        }
+    }
+
+    async fn call_prepare(
+        &self,
+        turn: &Turn,
+        claim: AllocatedClaim,
+        journal: &Arc<Journal>,
+    ) -> Result<Prepared<P::State>, Failure> {
+        let cancelled = CancellationToken::new();
+        let _running = RunningMark::new(self.board.get(claim.uid()), cancelled.clone(), turn.seen);
+        let saver: Arc<dyn SaveState> = Arc::<Journal>::clone(journal);
+        let cx =
+            PrepareContext { deadline: turn.deadline, cancelled, saver, state: std::marker::PhantomData };
+        let plugin = Arc::clone(&self.plugin);
+        let called = tokio::spawn(async move { plugin.prepare(&claim, &cx).await }).await;
+        called.map_err(|error| panicked("prepare", error))?.map_err(Failure::Driver)
+    }
+
+    /// CDI file first, then the record: whoever finds the record finds the file.
+    async fn complete(
+        &self,
+        claim: &AllocatedClaim,
+        journal: &Journal,
+        prepared: Prepared<P::State>,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        // The roll-back of what fails from here on gets the final state.
+        let state = serde_json::to_value(&prepared.state);
+        journal.update(|record| record.state = state.as_ref().ok().cloned());
+        state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
+        let answer = cdi::answer(&self.kind, claim, prepared.devices)?;
+        let cdi_text = answer.cdi.map(String::from_utf8).transpose();
+        let cdi_text = cdi_text.map_err(|error| Failure::Internal(error.to_string()))?;
+        let record = Record { completed: true, answer: answer.devices, cdi: cdi_text, ..journal.record() };
+        let devices = record.answer.clone();
+        let id = file_id(claim.uid())?;
+        self.disk
+            .run(move |store, cdi| {
+                if let Some(bytes) = &record.cdi
+                    && !crate::fault::skips("cdi-write")
+                {
+                    cdi.ensure(&id, bytes.as_bytes())?;
+                }
+                Ok(store.write(&record)?)
+            })
+            .await?;
+        Ok(devices)
+    }
+
+    /// Undoes what a failed prepare has begun; gives the error for the kubelet.
+    async fn roll_back(&self, record: &Record, first: Failure) -> Failure {
+        match self.undo_locked(Phase::Started, record, UnprepareReason::Rollback).await {
+            Ok(()) => first,
+            Err(rollback) => {
+                tracing::error!(claim = %record.claim, error = %rollback, "roll-back failed; the devices stay held");
+                Failure::Rollback { first: Box::new(first), rollback: Box::new(rollback) }
+            }
+        }
+    }
+
+    async fn wait_recovered(&self, deadline: Instant) -> Result<(), Failure> {
+        let mut recovered = self.recovered.subscribe();
+        let waited = tokio::time::timeout_at(deadline, recovered.wait_for(|done| *done)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Failure::Stopping),
+            Err(_) => Err(Failure::Recovering),
+        }
+    }
+}
+
+/// The right to work on a claim, and for whom.
+struct Turn {
+    /// Unprepares that had asked when the call came.
+    seen: u64,
+    deadline: Instant,
+    _held: Held,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The record of a running prepare.
+struct Journal {
+    disk: Disk,
+    record: Mutex<Record>,
+}
+
+impl Journal {
+    fn record(&self) -> Record {
+        locked(&self.record).clone()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Record)) {
+        change(&mut locked(&self.record));
+    }
+}
+
+impl SaveState for Journal {
+    fn save(
+        &self,
+        state: serde_json::Value,
+    ) -> Pin<Box<dyn Future<Output = Result<(), PluginError>> + Send + '_>> {
+        Box::pin(async move {
+            let record = Record { state: Some(state), ..self.record() };
+            self.disk.write(record.clone()).await.map_err(|error| PluginError::new(error.to_string()))?;
+            self.update(|kept| *kept = record);
+            Ok(())
+        })
+    }
+}
+
+impl Disk {
+    pub(super) async fn write(&self, record: Record) -> Result<(), Failure> {
+        self.run(move |store, _| Ok(store.write(&record)?)).await
+    }
+}
+
+/// A task of the driver ended without an answer.
+pub(super) fn panicked(call: &'static str, error: JoinError) -> Failure {
+    let Ok(payload) = error.try_into_panic() else { return Failure::Stopping };
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    Failure::Panic { call, message: text.unwrap_or_else(|| "no message".to_owned()) }
+}

@@ -1,0 +1,201 @@
+//! What a start has to do about what earlier processes left.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    Claims, Failure, StoreError, file_id,
+    index::Index,
+    record::Record,
+    states::Phase,
+    store::{FileStore, Found},
+};
+use crate::{
+    claim::{AllocatedDevice, ClaimRef, DeviceRef},
+    error::BackgroundError,
+    held::{HeldClaim, UnprepareReason},
+    names::ClaimUid,
+    plugin::DriverPlugin,
+};
+
+/// How long to wait before what could not be undone is tried again.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// How long to wait for a lock when no caller sets a limit.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// What this process remembers of the records.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    index: Index,
+    /// Records that cannot be read, by claim: while there is one, it is not known which devices are free.
+    damaged: HashMap<ClaimUid, String>,
+}
+
+impl Memory {
+    /// Learns from the records who holds what. Blocks.
+    pub(super) fn read(store: &FileStore, older: &[FileStore]) -> Result<Self, StoreError> {
+        let mut memory = Self::default();
+        for uid in store.claims()? {
+            match store.load(&uid)? {
+                Found::Nothing => {}
+                Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
+                    memory.index.insert(&record.claim, &record.allocation.results);
+                }
+                Found::Newer { record: None, format } => {
+                    memory.damaged.insert(uid.clone(), format!("of claim {uid} with format {format}"));
+                }
+                Found::Damaged { path, why } => {
+                    tracing::error!(path = %path.display(), why, "a claim's record cannot be read");
+                    memory.damaged.insert(uid, path.display().to_string());
+                }
+            }
+        }
+        for store in older {
+            for uid in store.claims()? {
+                // A damaged one holds nothing: nothing of its boot runs any more.
+                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } = store.load(&uid)? {
+                    memory.index.insert(&record.claim, &record.allocation.results);
+                }
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Takes the devices for the claim, all or none.
+    pub(super) fn admit(&mut self, claim: &ClaimRef, wanted: &[AllocatedDevice]) -> Result<(), Failure> {
+        if let Some(record) = self.damaged.values().next()
+            && wanted.iter().any(|device| !device.admin_access())
+        {
+            return Err(Failure::Damaged { record: record.clone() });
+        }
+        Ok(self.index.admit(claim, wanted)?)
+    }
+
+    /// Lets go of all that the claim holds.
+    pub(super) fn release(&mut self, claim: &ClaimUid) {
+        self.index.release(claim);
+        self.damaged.remove(claim);
+    }
+
+    /// Which other claims use the device.
+    pub(super) fn others(&self, claim: &ClaimUid, device: &DeviceRef) -> Vec<ClaimRef> {
+        self.index.others(claim, device)
+    }
+
+    fn is_intact(&self) -> bool {
+        self.damaged.is_empty()
+    }
+}
+
+impl<P: DriverPlugin> Claims<P> {
+    /// Undoes what an earlier boot left, then lets prepares in; makes the CDI folder what the records say. What
+    /// cannot be undone keeps its devices and is tried again every minute.
+    pub(crate) async fn recover(self: Arc<Self>) {
+        let mut left = self.undo_older_boots().await;
+        self.recovered.send_replace(true);
+        if let Err(error) = self.heal_cdi_files().await {
+            self.plugin.on_background_error(&BackgroundError::Recovery { message: error.to_string() });
+        }
+        while left > 0 {
+            tokio::time::sleep(RETRY).await;
+            left = self.undo_older_boots().await;
+        }
+    }
+
+    /// Gives how many records could not be undone.
+    async fn undo_older_boots(self: &Arc<Self>) -> usize {
+        let mut left = 0;
+        for store in self.disk.older.clone() {
+            let listed = store.clone();
+            let uids = self.disk.run(move |_, _| Ok(listed.claims()?)).await;
+            for uid in uids.unwrap_or_default() {
+                if let Err(error) = self.undo_older(&uid).await {
+                    left += 1;
+                    let message = format!("claim {uid} of an earlier boot could not be undone: {error}");
+                    self.plugin.on_background_error(&BackgroundError::Recovery { message });
+                }
+            }
+            // Another try comes with the next start.
+            let _ = self.disk.run(move |_, _| Ok(store.remove_if_empty()?)).await;
+        }
+        left
+    }
+
+    /// Undoes what an earlier boot left of a claim, if it left anything.
+    async fn undo_older(self: &Arc<Self>, uid: &ClaimUid) -> Result<bool, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        let _held = self.locks.claim(uid, deadline).await?;
+        self.undo_older_locked(uid, deadline).await
+    }
+
+    /// The same for a caller that has the claim's lock.
+    pub(super) async fn undo_older_locked(&self, uid: &ClaimUid, deadline: Instant) -> Result<bool, Failure> {
+        let mut any = false;
+        for store in self.disk.older.clone() {
+            let (loading, wanted) = (store.clone(), uid.clone());
+            match self.disk.run(move |_, _| Ok(loading.load(&wanted)?)).await? {
+                Found::Nothing => continue,
+                Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
+                    self.undo_rebooted(&record, deadline).await?;
+                }
+                // After a reboot nothing runs that could use its devices.
+                Found::Damaged { .. } | Found::Newer { record: None, .. } => {}
+            }
+            any = true;
+            self.forget_older(store, uid).await?;
+        }
+        Ok(any)
+    }
+
+    async fn undo_rebooted(&self, record: &Record, deadline: Instant) -> Result<(), Failure> {
+        let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
+        let _devices = self.locks.devices(refs, deadline).await?;
+        let held: HeldClaim<P::State> = self.held_claim(record, UnprepareReason::Reboot);
+        self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await }).await
+    }
+
+    async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {
+        let (stored, id) = (uid.clone(), file_id(uid)?);
+        self.disk
+            .run(move |_, cdi| {
+                cdi.remove(&id)?;
+                Ok(store.remove(&stored)?)
+            })
+            .await?;
+        self.memory().release(uid);
+        Ok(())
+    }
+
+    /// Writes CDI files that somebody removed, removes those that no record tells of. The kubelet does not prepare
+    /// running pods again, so nobody else would.
+    async fn heal_cdi_files(&self) -> Result<(), Failure> {
+        let intact = self.memory().is_intact();
+        let (files, uids) = self.disk.run(|store, cdi| Ok((cdi.list()?, store.claims()?))).await?;
+        for uid in &uids {
+            let _held = self.locks.claim(uid, Instant::now() + PATIENCE).await?;
+            if let Found::Stored { phase: Phase::Prepared, record } = self.load(uid).await?
+                && let Some(bytes) = record.cdi
+            {
+                let id = file_id(uid)?;
+                self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
+            }
+        }
+        let known: BTreeSet<&str> = uids.iter().map(ClaimUid::as_str).collect();
+        for file in files.into_iter().filter(|file| intact && !known.contains(file.as_str())) {
+            let Ok(uid) = file.as_str().parse::<ClaimUid>() else { continue };
+            let _held = self.locks.claim(&uid, Instant::now() + PATIENCE).await?;
+            // A prepare may have begun since.
+            if matches!(self.load(&uid).await?, Found::Nothing) {
+                tracing::info!(claim = %uid, "removing the CDI file of a claim that no record tells of");
+                self.disk.run(move |_, cdi| Ok(cdi.remove(&file)?)).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Takes a claim out: on the kubelet's word, or because prepare has to begin anew.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Claims, Failure, file_id,
+    locks::Held,
+    prepare::panicked,
+    record::Record,
+    states::{Phase, Undo, undo},
+    store::Found,
+};
+use crate::{
+    claim::{AllocatedDevice, ClaimRef},
+    held::{HeldClaim, HeldDevice, UnprepareReason},
+    lock::LockError,
+    names::ClaimUid,
+    plugin::{DriverPlugin, PluginError},
+};
+
+/// Kept back from the caller's deadline for the answer that a prepare is still running.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
+impl<P: DriverPlugin> Claims<P> {
+    /// Unprepares a claim from its record. Needs no API server; a claim that nothing is known of is a success.
+    pub(crate) async fn unprepare(
+        self: &Arc<Self>,
+        claim: ClaimRef,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let place = self.board.get(&claim.uid);
+        place.announce_unprepare();
+        let patience = deadline.checked_sub(LAST_WORD).unwrap_or(deadline);
+        let turn = tokio::time::timeout_at(patience, async {
+            let held = self.locks.claim(&claim.uid, patience).await?;
+            Ok::<_, Failure>((held, self.driver_permit().await?))
+        });
+        let (held, permit) = match turn.await {
+            Ok(Ok(turn)) => turn,
+            Ok(Err(Failure::Lock(LockError::Busy { .. }))) | Err(_) => {
+                return Err(place.running_for().map_or(Failure::Busy, Failure::StillRunning));
+            }
+            Ok(Err(error)) => return Err(error),
+        };
+        let work = Arc::clone(self).unprepare_locked(held, permit, claim, deadline);
+        tokio::spawn(work).await.map_err(|error| panicked("unprepare", error))?
+    }
+
+    /// Owns the claim's lock to its end.
+    async fn unprepare_locked(
+        self: Arc<Self>,
+        _held: Held,
+        _permit: OwnedSemaphorePermit,
+        claim: ClaimRef,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        match self.load(&claim.uid).await? {
+            Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
+            Found::Nothing => self.unprepare_unknown(claim).await,
+            Found::Stored { phase, record } => self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await,
+            // What can be read of it is enough for that.
+            Found::Newer { record: Some(record), .. } => {
+                self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
+            }
+            Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
+            Found::Damaged { path, why } => {
+                tracing::warn!(%claim, path = %path.display(), why, "unpreparing a claim whose record is damaged");
+                self.unprepare_unread(claim).await
+            }
+        }
+    }
+
+    /// Undoes a stored claim and frees its devices.
+    pub(super) async fn undo(
+        &self,
+        phase: Phase,
+        record: &Record,
+        reason: UnprepareReason,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
+        let _devices = self.locks.devices(refs, deadline).await?;
+        // Whoever else holds a share of them must be known to the driver.
+        drop({
+            let admission = self.locks.admission(deadline).await?;
+            self.refresh().await?;
+            admission
+        });
+        self.undo_locked(phase, record, reason).await
+    }
+
+    /// Undoes a stored claim whose devices are locked already.
+    pub(super) async fn undo_locked(
+        &self,
+        phase: Phase,
+        record: &Record,
+        reason: UnprepareReason,
+    ) -> Result<(), Failure> {
+        let uid = record.claim.uid.clone();
+        if phase == Phase::Prepared {
+            let uid = uid.clone();
+            self.disk.run(move |store, _| Ok(store.mark_unpreparing(&uid)?)).await?;
+        }
+        let held = self.held_claim(record, reason);
+        match undo(phase) {
+            Undo::Unprepare => {
+                self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await })
+                    .await?
+            }
+            Undo::Rollback => {
+                self.call("rollback", held, |plugin, held| async move { plugin.rollback(&held).await })
+                    .await?
+            }
+        }
+        self.forget(uid).await
+    }
+
+    pub(super) fn held_claim(&self, record: &Record, reason: UnprepareReason) -> HeldClaim<P::State> {
+        let memory = self.memory();
+        let devices = record.allocation.results.iter().map(|result| HeldDevice {
+            result: result.clone(),
+            others: memory.others(&record.claim.uid, result.device_ref()),
+        });
+        let state = record.state.clone().and_then(|state| {
+            let decoded = serde_json::from_value(state);
+            decoded.inspect_err(|error| tracing::warn!(claim = %record.claim, %error, "the stored state does not fit this version of the driver; unpreparing without it")).ok()
+        });
+        HeldClaim { claim: record.claim.clone(), devices: devices.collect(), state, reason }
+    }
+
+    async fn unprepare_unknown(&self, claim: ClaimRef) -> Result<(), Failure> {
+        let plugin = Arc::clone(&self.plugin);
+        let uid = claim.uid.clone();
+        let called = tokio::spawn(async move { plugin.unprepare_unknown(&claim).await }).await;
+        called.map_err(|error| panicked("unprepare_unknown", error))?.map_err(Failure::Driver)?;
+        self.forget(uid).await
+    }
+
+    /// All that is known is which claim it is.
+    async fn unprepare_unread(&self, claim: ClaimRef) -> Result<(), Failure> {
+        let uid = claim.uid.clone();
+        let held = HeldClaim { claim, devices: Vec::new(), state: None, reason: UnprepareReason::Unprepare };
+        self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await }).await?;
+        self.forget(uid).await
+    }
+
+    /// Runs a call of the driver in a task of its own, so that a panic is this claim's error.
+    pub(super) async fn call<F>(
+        &self,
+        name: &'static str,
+        held: HeldClaim<P::State>,
+        call: impl FnOnce(Arc<P>, HeldClaim<P::State>) -> F,
+    ) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), PluginError>> + Send + 'static,
+    {
+        let called = tokio::spawn(call(Arc::clone(&self.plugin), held)).await;
+        called.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
+    }
+
+    /// The driver has let go: CDI file first, then the record, so that no file is left without one.
+    async fn forget(&self, uid: ClaimUid) -> Result<(), Failure> {
+        let id = file_id(&uid)?;
+        let stored = uid.clone();
+        self.disk
+            .run(move |store, cdi| {
+                cdi.remove(&id)?;
+                Ok(store.remove(&stored)?)
+            })
+            .await?;
+        self.memory().release(&uid);
+        Ok(())
+    }
+
+    pub(super) async fn load(&self, uid: &ClaimUid) -> Result<Found, Failure> {
+        let uid = uid.clone();
+        self.disk.run(move |store, _| Ok(store.load(&uid)?)).await
+    }
+}

@@ -1,0 +1,116 @@
+//! What can go wrong at start, while running, and in the background.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use crate::{claims::StoreError, paths::PathError};
+
+/// Why [`start`](crate::start) failed. Nothing is left running, and no socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No usable socket paths.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The kubelet's folders are not there.
+    #[error(
+        "{} is missing: is the kubelet's root folder right, has the kubelet run on this machine, and is the folder \
+         mounted into the driver's container?",
+        path.display()
+    )]
+    KubeletFolder {
+        /// The missing folder.
+        path: PathBuf,
+    },
+    /// The driver's own folder cannot be made.
+    #[error("creating the driver's folder {}: {source}", path.display())]
+    DataFolder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The CDI folder cannot be used.
+    #[error("CDI folder: {0}")]
+    Cdi(#[from] dra_cdi::Error),
+    /// The driver's name makes no CDI kind.
+    #[error("driver name makes no CDI kind: {0}")]
+    CdiKind(#[from] dra_cdi::InvalidName),
+    /// The records of earlier claims cannot be used.
+    #[error("claim records: {0}")]
+    Store(#[from] StoreError),
+    /// Another instance of this driver is running and rolling updates are off.
+    #[error(
+        "another instance of this driver runs on this node ({other}): stop it first, or turn rolling updates on by \
+         giving both the UID of their pods"
+    )]
+    SecondInstance {
+        /// What the other instance wrote about itself.
+        other: String,
+    },
+    /// A lock file of the driver cannot be locked; the text says which and why.
+    #[error("{0}")]
+    Lock(String),
+    /// The kernel does not tell which boot this is, so old records cannot be told from new ones.
+    #[error("reading the boot id from {}: {source}", path.display())]
+    BootId {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket cannot be made.
+    #[error("making socket {}: {source}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a running plugin ended by itself: the process should end too, with a code that is not 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A gRPC server has stopped serving.
+    #[error("the {server} server on {} has ended: {reason}", path.display())]
+    Server {
+        /// Which one.
+        server: &'static str,
+        /// Its socket.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
+    /// A task of the SDK panicked; that is a bug in the SDK.
+    #[error("a task of the SDK panicked: {0}")]
+    Panic(String),
+}
+
+/// Trouble that belongs to no call. See [`DriverPlugin::on_background_error`](crate::DriverPlugin::on_background_error).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackgroundError {
+    /// Publishing ResourceSlices does not go as it should.
+    #[error("publishing ResourceSlices")]
+    Publish(#[source] dra_resourceslice::PublishError),
+    /// The kubelet has not registered the plugin for a while.
+    #[error("not registered by the kubelet for {} s: {what}; registration socket: {}", since.as_secs(), socket.display())]
+    NotRegistered {
+        /// For how long.
+        since: Duration,
+        /// What the kubelet did or did not do.
+        what: String,
+        /// Where it should look.
+        socket: PathBuf,
+    },
+    /// Something that an earlier process left could not be put right.
+    #[error("recovery: {message}")]
+    Recovery {
+        /// What and why.
+        message: String,
+    },
+}

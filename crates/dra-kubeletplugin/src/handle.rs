@@ -1,0 +1,93 @@
+//! What the author holds while the plugin runs.
+
+use dra_resourceslice::{DriverResources, Publisher, SliceStatus, Ticket};
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{error::RunError, registration::Registration};
+
+/// A running plugin. Dropping it stops the plugin without waiting.
+#[derive(Debug)]
+#[must_use = "dropping the handle stops the plugin"]
+pub struct Handle {
+    pub(crate) publisher: Publisher,
+    pub(crate) registration: watch::Receiver<Registration>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) main: JoinHandle<Result<(), RunError>>,
+}
+
+impl Handle {
+    /// Sets what this node offers, all of it: a pool that is not named is withdrawn. Returns at once; the ticket can be
+    /// awaited. Nothing is created before the kubelet has registered the plugin, since pods would come too early: their
+    /// first prepare would fail, and the kubelet tries again only 60 to 90 s later (kubelet 1.34 to 1.37).
+    pub fn publish(&self, resources: DriverResources) -> Ticket {
+        self.publisher.publish(resources)
+    }
+
+    /// Where the registration stands, as a watch.
+    #[must_use]
+    pub fn registration(&self) -> watch::Receiver<Registration> {
+        self.registration.clone()
+    }
+
+    /// What the API server has of the published pools, as a watch.
+    #[must_use]
+    pub fn slices(&self) -> watch::Receiver<SliceStatus> {
+        self.publisher.status()
+    }
+
+    /// Stops the plugin: the registration socket goes first, calls in flight get up to 5 s to end, then the other
+    /// socket and the locks go. ResourceSlices stay: the kubelet removes them if no instance is back within 30 s.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the plugin still stops.
+    pub async fn shutdown(self) -> Result<(), RunError> {
+        self.stop.cancel();
+        self.wait().await
+    }
+
+    /// Runs until `signal` completes, then shuts down; or until the plugin ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the plugin stops.
+    pub async fn shutdown_on<T>(mut self, signal: impl Future<Output = T> + Send) -> Result<(), RunError> {
+        tokio::select! {
+            _ = signal => self.shutdown().await,
+            ended = &mut self.main => joined(ended),
+        }
+    }
+
+    /// Waits until the plugin has ended: by itself, or because it was told to.
+    ///
+    /// # Errors
+    ///
+    /// It ended by itself, because a server failed or a task of the SDK panicked. The process should end with a code
+    /// that is not 0.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the plugin stops.
+    pub async fn wait(mut self) -> Result<(), RunError> {
+        joined((&mut self.main).await)
+    }
+}
+
+fn joined(ended: Result<Result<(), RunError>, tokio::task::JoinError>) -> Result<(), RunError> {
+    ended.unwrap_or_else(|error| Err(RunError::Panic(error.to_string())))
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,182 @@
+//! Locks between processes: open-file-description locks, the kind that the Go helper takes (`F_OFD_SETLK`).
+//!
+//! They belong to the open file: they end when it is closed, also by the death of the process, and they exclude other
+//! descriptors of the same process too.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
+use tokio::time::Instant;
+
+/// A held lock; dropping it lets go.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    file: File,
+    path: PathBuf,
+}
+
+/// Which bytes of a file are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: u64,
+    /// 0 means to the end, however long the file gets.
+    length: u64,
+}
+
+impl Span {
+    /// The whole file.
+    pub(crate) const WHOLE: Self = Self { start: 0, length: 0 };
+
+    /// One byte; the file need not be that long.
+    pub(crate) const fn byte(at: u64) -> Self {
+        Self { start: at, length: 1 }
+    }
+}
+
+/// Alone, or beside others that share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+/// How a lock attempt ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LockError {
+    #[error("{} is locked by another process", path.display())]
+    Busy { path: PathBuf },
+    #[error("locking {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Takes a lock, trying until `deadline`: polled, as a blocked lock call would park a thread.
+pub(crate) async fn lock(path: &Path, span: Span, mode: Mode, deadline: Instant) -> Result<FileLock, LockError> {
+    let fail = |source| LockError::Io { path: path.to_owned(), source };
+    // One descriptor for each lock: with a shared one a second holder would get in, and one unlock would free both.
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = file.map_err(fail)?;
+    let mut pause = Duration::from_millis(5);
+    while !try_lock(&file, span, mode).map_err(fail)? {
+        if Instant::now() >= deadline {
+            return Err(LockError::Busy { path: path.to_owned() });
+        }
+        tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    Ok(FileLock { file, path: path.to_owned() })
+}
+
+impl FileLock {
+    /// Whether nobody else has a lock on any part of the file.
+    pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
+        let fail = |source| LockError::Io { path: self.path.clone(), source };
+        let mut wanted = range(Span::WHOLE, libc::F_WRLCK).map_err(fail)?;
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut wanted)).map_err(|errno| fail(errno.into()))?;
+        Ok(libc::c_int::from(wanted.l_type) == libc::F_UNLCK)
+    }
+
+    /// What the locked file says.
+    pub(crate) fn read_note(&self) -> Result<String, LockError> {
+        fs::read_to_string(&self.path).map_err(|source| LockError::Io { path: self.path.clone(), source })
+    }
+
+    /// Leaves a note in the locked file, for whoever meets the lock.
+    pub(crate) fn write_note(&self, note: &str) -> Result<(), LockError> {
+        use std::os::unix::fs::FileExt as _;
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(note.as_bytes(), 0));
+        written.map_err(|source| LockError::Io { path: self.path.clone(), source })
+    }
+}
+
+fn try_lock(file: &File, span: Span, mode: Mode) -> io::Result<bool> {
+    let kind = match mode {
+        Mode::Exclusive => libc::F_WRLCK,
+        Mode::Shared => libc::F_RDLCK,
+    };
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&range(span, kind)?)) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn range(span: Span, kind: libc::c_int) -> io::Result<libc::flock> {
+    let offset = |at: u64| at.try_into().map_err(io::Error::other);
+    Ok(libc::flock {
+        // The constants are small positive numbers of another C type.
+        l_type: kind.try_into().unwrap_or_default(),
+        l_whence: libc::SEEK_SET.try_into().unwrap_or_default(),
+        l_start: offset(span.start)?,
+        l_len: offset(span.length)?,
+        l_pid: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn take(path: &Path, mode: Mode) -> Result<FileLock, LockError> {
+        lock(path, Span::WHOLE, mode, Instant::now()).await
+    }
+
+    #[tokio::test]
+    async fn an_exclusive_lock_keeps_everyone_out_until_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let held = take(&path, Mode::Exclusive).await.unwrap();
+        assert!(matches!(take(&path, Mode::Shared).await, Err(LockError::Busy { .. })));
+        drop(held);
+        let one = take(&path, Mode::Shared).await.unwrap();
+        let _two = take(&path, Mode::Shared).await.unwrap();
+        assert!(matches!(take(&path, Mode::Exclusive).await, Err(LockError::Busy { .. })));
+        drop(one);
+    }
+
+    #[tokio::test]
+    async fn sharers_know_whether_they_are_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let one = take(&path, Mode::Shared).await.unwrap();
+        assert!(one.is_alone().unwrap());
+        let two = take(&path, Mode::Shared).await.unwrap();
+        assert!(!one.is_alone().unwrap() && !two.is_alone().unwrap());
+        drop(two);
+        assert!(one.is_alone().unwrap());
+    }
+
+    #[tokio::test]
+    async fn bytes_are_locked_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let far = Span::byte(1 << 40);
+        let held = lock(&path, far, Mode::Exclusive, Instant::now()).await.unwrap();
+        lock(&path, Span::byte(0), Mode::Exclusive, Instant::now()).await.unwrap();
+        assert!(lock(&path, far, Mode::Exclusive, Instant::now()).await.is_err());
+        assert!(take(&path, Mode::Shared).await.is_err());
+        drop(held);
+    }
+
+    #[tokio::test]
+    async fn a_waiter_gets_the_lock_when_the_holder_lets_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let held = take(&path, Mode::Exclusive).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let (waiter, ()) = tokio::join!(lock(&path, Span::WHOLE, Mode::Exclusive, deadline), async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            drop(held);
+        });
+        waiter.unwrap();
+    }
+}

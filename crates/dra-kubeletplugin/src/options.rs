@@ -1,0 +1,110 @@
+//! How a plugin is set up.
+
+use std::path::{Path, PathBuf};
+
+use dra_resourceslice::{DriverName, NodeName};
+
+use crate::{error::StartError, handle::Handle, plugin::DriverPlugin};
+
+/// Settings of a plugin. Driver, node and client have to be given; the rest has defaults that fit a usual node.
+///
+/// ```no_run
+/// # async fn run(plugin: impl dra_kubeletplugin::DriverPlugin) -> Result<(), Box<dyn std::error::Error>> {
+/// use dra_kubeletplugin::Options;
+///
+/// let client = dra_kubeletplugin::kube::Client::try_default().await?;
+/// let options = Options::new("gpu.example.com".parse()?, "node-1".parse()?, client).cdi_root("/var/run/cdi");
+/// let handle = options.start(plugin).await?;
+/// # handle.shutdown().await?; Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until a plugin is started with them"]
+pub struct Options {
+    pub(crate) driver: DriverName,
+    pub(crate) node: NodeName,
+    pub(crate) client: kube::Client,
+    pub(crate) kubelet_root: PathBuf,
+    pub(crate) cdi_root: PathBuf,
+    pub(crate) pod_uid: Option<String>,
+    pub(crate) max_parallel: usize,
+    pub(crate) boot_id: Option<String>,
+    pub(crate) kubelet_in_process: bool,
+}
+
+impl Options {
+    /// The least that has to be known: the driver's name as it stands in ResourceSlices, the node it runs on, and a
+    /// client for the API server.
+    pub fn new(driver: DriverName, node: NodeName, client: kube::Client) -> Self {
+        Self {
+            driver,
+            node,
+            client,
+            kubelet_root: PathBuf::from("/var/lib/kubelet"),
+            cdi_root: PathBuf::from("/var/run/cdi"),
+            pod_uid: None,
+            max_parallel: 16,
+            boot_id: None,
+            kubelet_in_process: false,
+        }
+    }
+
+    /// The kubelet's root folder, `/var/lib/kubelet` by default; sockets, locks and records lie below it. In a
+    /// container it must be mounted under the path that it has on the host, as the kubelet dials the sockets there.
+    pub fn kubelet_root(mut self, root: impl AsRef<Path>) -> Self {
+        root.as_ref().clone_into(&mut self.kubelet_root);
+        self
+    }
+
+    /// The folder that the container runtime reads CDI files from, `/var/run/cdi` by default.
+    pub fn cdi_root(mut self, root: impl AsRef<Path>) -> Self {
+        root.as_ref().clone_into(&mut self.cdi_root);
+        self
+    }
+
+    /// Turns rolling updates on: an instance with another pod UID may run beside this one. Needs kubelet 1.33.
+    pub fn rolling_update(mut self, pod_uid: impl Into<String>) -> Self {
+        self.pod_uid = Some(pod_uid.into());
+        self
+    }
+
+    /// How many calls of the driver may run at once, 16 by default. 1 serves one after the other, as the Go helper.
+    pub fn max_parallel(mut self, calls: usize) -> Self {
+        self.max_parallel = calls;
+        self
+    }
+
+    /// Which boot of the machine this is, instead of what the kernel says. For tests that play a reboot.
+    pub fn boot_id(mut self, id: impl Into<String>) -> Self {
+        self.boot_id = Some(id.into());
+        self
+    }
+
+    /// Takes connections from the plugin's own process for the kubelet's. For tests whose kubelet stand-in runs in it;
+    /// otherwise such connections are liveness probes, which say nothing of the kubelet.
+    pub fn kubelet_in_process(mut self, yes: bool) -> Self {
+        self.kubelet_in_process = yes;
+        self
+    }
+
+    /// Starts a plugin with these settings; the same as [`start`](crate::start).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](crate::start).
+    pub async fn start<P: DriverPlugin>(self, plugin: P) -> Result<Handle, StartError> {
+        crate::start::start(plugin, self).await
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("driver", &self.driver)
+            .field("node", &self.node)
+            .field("kubelet_root", &self.kubelet_root)
+            .field("cdi_root", &self.cdi_root)
+            .field("pod_uid", &self.pod_uid)
+            .field("max_parallel", &self.max_parallel)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,211 @@
+//! What the kubelet made of this plugin, derived from what it did.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+/// Where the registration stands. Watch it with [`Handle::registration`](crate::Handle::registration).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Registration {
+    /// The kubelet has not told an outcome yet.
+    Waiting {
+        /// Whether it has called `GetInfo`, that is, found the registration socket.
+        asked: bool,
+    },
+    /// The kubelet has taken the plugin and is connected to its DRA socket.
+    #[non_exhaustive]
+    Registered {
+        /// Counts registrations; a kubelet that was started anew registers anew.
+        epoch: u64,
+    },
+    /// The kubelet does not want the plugin, and tries again later.
+    Refused {
+        /// What the kubelet said.
+        reason: String,
+    },
+    /// The kubelet had taken the plugin and has been gone for more than 5 s. It registers anew when it is back.
+    Lost,
+}
+
+impl Registration {
+    /// Whether the kubelet can call now.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        matches!(self, Self::Registered { .. })
+    }
+}
+
+/// What the kubelet did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// `GetInfo`.
+    Asked,
+    /// `NotifyRegistrationStatus`; the error holds the reason of a refusal.
+    Notified(Result<(), String>),
+    /// A connection to the DRA socket was opened.
+    Connected,
+    /// A connection to the DRA socket has ended.
+    Disconnected,
+}
+
+pub(crate) type Events = mpsc::UnboundedSender<Event>;
+
+/// The kubelet holds its connection all the time; it reconnects at once when gRPC closed an idle one.
+const GAP: Duration = Duration::from_secs(5);
+
+/// All that is known of the kubelet.
+#[derive(Debug, Default)]
+struct Seen {
+    asked: bool,
+    notified: Option<Result<u64, String>>,
+    registrations: u64,
+    connections: usize,
+    /// When the last connection ended.
+    alone_since: Option<Instant>,
+}
+
+impl Seen {
+    fn apply(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Asked => self.asked = true,
+            Event::Notified(Ok(())) => {
+                self.registrations += 1;
+                self.notified = Some(Ok(self.registrations));
+            }
+            Event::Notified(Err(reason)) => self.notified = Some(Err(reason)),
+            Event::Connected => {
+                self.connections += 1;
+                self.alone_since = None;
+            }
+            Event::Disconnected => {
+                self.connections = self.connections.saturating_sub(1);
+                if self.connections == 0 {
+                    self.alone_since = Some(now);
+                }
+            }
+        }
+    }
+
+    fn view(&self, now: Instant) -> Registration {
+        match &self.notified {
+            None => Registration::Waiting { asked: self.asked },
+            Some(Err(reason)) => Registration::Refused { reason: reason.clone() },
+            Some(Ok(epoch)) => match self.alone_since {
+                Some(since) if now.duration_since(since) >= GAP => Registration::Lost,
+                // Told that all is well, but never connected: the kubelet's connection is about to come.
+                None if self.connections == 0 => Registration::Waiting { asked: true },
+                _ => Registration::Registered { epoch: *epoch },
+            },
+        }
+    }
+
+    /// When the view changes by itself.
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.alone_since.map(|since| since + GAP).filter(|at| *at > now)
+    }
+}
+
+/// Turns events into states until all senders are gone.
+pub(crate) async fn follow(mut events: mpsc::UnboundedReceiver<Event>, state: watch::Sender<Registration>) {
+    let mut seen = Seen::default();
+    loop {
+        let now = Instant::now();
+        let view = seen.view(now);
+        state.send_if_modified(|old| {
+            let changed = *old != view;
+            if changed {
+                log(&view);
+                *old = view;
+            }
+            changed
+        });
+        let change = seen.next_change(now);
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(event) => seen.apply(event, Instant::now()),
+                None => return,
+            },
+            () = sleep_until(change) => {}
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn log(state: &Registration) {
+    match state {
+        Registration::Waiting { .. } => {}
+        Registration::Registered { epoch } => tracing::info!(epoch, "registered by the kubelet"),
+        Registration::Refused { reason } => tracing::error!(reason, "refused by the kubelet"),
+        Registration::Lost => {
+            tracing::warn!("the kubelet has closed its connection; waiting for it to register us anew")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(events: &[(Event, u64)], at: u64) -> Registration {
+        let start = Instant::now();
+        let mut seen = Seen::default();
+        for (event, seconds) in events {
+            seen.apply(event.clone(), start + Duration::from_secs(*seconds));
+        }
+        seen.view(start + Duration::from_secs(at))
+    }
+
+    const OK: Event = Event::Notified(Ok(()));
+
+    #[test]
+    fn registered_takes_both_the_word_and_the_connection() {
+        use Event::{Asked, Connected, Disconnected};
+        let refused = Event::Notified(Err("no".into()));
+        let table: &[(&[(Event, u64)], u64, Registration)] = &[
+            (&[], 0, Registration::Waiting { asked: false }),
+            (&[(Asked, 0)], 0, Registration::Waiting { asked: true }),
+            (&[(Asked, 0), (Connected, 0)], 0, Registration::Waiting { asked: true }),
+            (&[(Asked, 0), (OK, 0)], 0, Registration::Waiting { asked: true }),
+            (&[(OK, 0), (Connected, 0)], 0, Registration::Registered { epoch: 1 }),
+            (&[(refused.clone(), 0)], 0, Registration::Refused { reason: "no".into() }),
+            (&[(refused, 0), (Connected, 1), (OK, 1)], 1, Registration::Registered { epoch: 1 }),
+            (&[(OK, 0), (Connected, 0), (Disconnected, 9)], 13, Registration::Registered { epoch: 1 }),
+            (&[(OK, 0), (Connected, 0), (Disconnected, 9)], 14, Registration::Lost),
+            (
+                &[(OK, 0), (Connected, 0), (Disconnected, 1), (Connected, 4)],
+                90,
+                Registration::Registered { epoch: 1 },
+            ),
+            (
+                &[(OK, 0), (Connected, 0), (Disconnected, 1), (Connected, 9), (OK, 9)],
+                9,
+                Registration::Registered { epoch: 2 },
+            ),
+        ];
+        for (events, at, expected) in table {
+            assert_eq!(after(events, *at), *expected, "{events:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vanished_kubelet_is_noticed_without_any_event() {
+        let (events, received) = mpsc::unbounded_channel();
+        let (state, mut seen) = watch::channel(Registration::Waiting { asked: false });
+        tokio::spawn(follow(received, state));
+        events.send(Event::Connected).unwrap();
+        events.send(OK).unwrap();
+        seen.wait_for(Registration::is_registered).await.unwrap();
+        events.send(Event::Disconnected).unwrap();
+        seen.wait_for(|state| *state == Registration::Lost).await.unwrap();
+    }
+}

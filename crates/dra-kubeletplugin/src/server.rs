@@ -1,0 +1,7 @@
+//! The gRPC services on the DRA socket.
+
+mod connection;
+mod dra;
+
+pub(crate) use connection::Connections;
+pub(crate) use dra::{DraService, SUPPORTED_VERSIONS};

@@ -1,0 +1,111 @@
+//! Counts who is connected: the kubelet holds one connection for as long as it knows the plugin.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{UnixListener, UnixStream},
+};
+use tokio_stream::{Stream, wrappers::UnixListenerStream};
+use tonic::transport::server::Connected;
+
+use crate::registration::{Event, Events};
+
+/// The connections that a listener accepts.
+pub(crate) struct Connections {
+    accepted: UnixListenerStream,
+    events: Events,
+    count_own: bool,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    stream: UnixStream,
+    /// Kept for what it says when it is dropped.
+    _open: Option<Open>,
+}
+
+impl Connections {
+    /// `count_own`: whether connections from this very process are the kubelet's.
+    pub(crate) fn new(listener: UnixListener, events: Events, count_own: bool) -> Self {
+        Self { accepted: UnixListenerStream::new(listener), events, count_own }
+    }
+
+    fn admit(&self, stream: UnixStream) -> Connection {
+        let own = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let own = own.is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
+        let counts = self.count_own || !own;
+        Connection { stream, _open: counts.then(|| Open::new(self.events.clone())) }
+    }
+}
+
+impl Stream for Connections {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let accepted = Pin::new(&mut self.accepted).poll_next(cx);
+        accepted.map(|next| next.map(|stream| stream.map(|stream| self.admit(stream))))
+    }
+}
+
+/// Tells of a connection's begin and end. Nobody listens any more while the plugin stops.
+struct Open(Events);
+
+impl Open {
+    fn new(events: Events) -> Self {
+        let _ = events.send(Event::Connected);
+        Self(events)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::Disconnected);
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

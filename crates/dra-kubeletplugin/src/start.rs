@@ -1,0 +1,342 @@
+//! Brings a plugin up, keeps watch over its parts, and takes it down.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use dra_cdi::{Directory, Kind};
+use dra_resourceslice::{Gate, Publisher, Scope};
+use tokio::{
+    net::UnixListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    claims::{Claims, ClaimsConfig, Instance, JoinError, OpenError},
+    error::{BackgroundError, RunError, StartError},
+    handle::Handle,
+    options::Options,
+    paths::{Paths, is_dra_socket, is_registration_socket_of},
+    plugin::DriverPlugin,
+    registration::{Events, Registration, RegistrationServer, ServerEnd, Sweep, follow, sweep_dead_sockets},
+    server::{Connections, DraService, SUPPORTED_VERSIONS},
+    socket::BoundSocket,
+    wire::{
+        dra_v1::dra_plugin_server::DraPluginServer,
+        dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginV1beta1, registration::PluginInfo,
+    },
+};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How long a second instance waits for the first to go: a pod being replaced, say.
+const INSTANCE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long calls in flight may take once the plugin stops.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Registration usually takes a second: the kubelet looks every second.
+const REGISTRATION_PATIENCE: Duration = Duration::from_secs(30);
+
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Starts a plugin: serves the kubelet's calls, then shows it to the kubelet. Returns once the registration socket
+/// is there; [`Handle::registration`] tells what the kubelet makes of it.
+///
+/// # Errors
+///
+/// Something on this node is not as it has to be; the error says what and where. The API server is not asked: a plugin
+/// starts, registers and unprepares without it.
+pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handle, StartError> {
+    let paths = Paths::new(&options.kubelet_root, &options.driver, options.pod_uid.as_deref(), start_id())?;
+    make_folders(&options.kubelet_root, &paths)?;
+    let boot_id = match &options.boot_id {
+        Some(id) => id.clone(),
+        None => read_boot_id()?,
+    };
+    let plugin = Arc::new(plugin);
+    let claims = open_claims(Arc::clone(&plugin), &options, &paths.data, &boot_id).await?;
+
+    let (events, received) = mpsc::unbounded_channel();
+    let (state, registration) = watch::channel(Registration::Waiting { asked: false });
+    let stop = CancellationToken::new();
+    // Dropped with an early return, it stops what has been started.
+    let guard = stop.clone().drop_guard();
+    let dra = DraServer::start(Arc::clone(&claims), &paths, events.clone(), options.kubelet_in_process)?;
+    let (registrar, registrar_end) = register(&options, &paths, events)?;
+    tokio::spawn(follow(received, state));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(claims.recover()));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(tell_if_unregistered(
+        Arc::clone(&plugin),
+        registration.clone(),
+        paths.registration.clone(),
+    )));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(sweep(
+        options.driver.clone(),
+        paths,
+        registration.clone(),
+    )));
+    let publisher = start_publisher(plugin, &options, &stop, registration.clone());
+    guard.disarm();
+    let parts = Parts { registrar, registrar_end, dra };
+    let main = tokio::spawn(parts.run(stop.clone()));
+    Ok(Handle { publisher, registration, stop, main })
+}
+
+/// New at each start, so that no socket name is ever used twice.
+fn start_id() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mixed = since.as_nanos() ^ (u128::from(std::process::id()) << 12);
+    // Microseconds are what differs between two starts of one pid.
+    u32::try_from((mixed >> 10) & 0x00ff_ffff).unwrap_or_default()
+}
+
+fn make_folders(root: &Path, paths: &Paths) -> Result<(), StartError> {
+    for folder in [root, &paths.registry] {
+        if !folder.is_dir() {
+            return Err(StartError::KubeletFolder { path: folder.to_owned() });
+        }
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o750).create(&paths.data);
+    made.map_err(|source| StartError::DataFolder { path: paths.data.clone(), source })
+}
+
+fn read_boot_id() -> Result<String, StartError> {
+    let fail = |source| StartError::BootId { path: BOOT_ID.into(), source };
+    let id = fs::read_to_string(BOOT_ID).map_err(fail)?;
+    let id = id.trim();
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return Err(fail(io::Error::other(format!("{id:?} is no boot id"))));
+    }
+    Ok(id.to_owned())
+}
+
+async fn open_claims<P: DriverPlugin>(
+    plugin: Arc<P>,
+    options: &Options,
+    data: &Path,
+    boot_id: &str,
+) -> Result<Arc<Claims<P>>, StartError> {
+    let pod_uid = options.pod_uid.as_deref();
+    let deadline = Instant::now() + INSTANCE_PATIENCE;
+    let instance = Instance::join(data, pod_uid, deadline).await.map_err(|error| match error {
+        JoinError::Other { note } => StartError::SecondInstance { other: note },
+        JoinError::Lock(error) => StartError::Lock(error.to_string()),
+    })?;
+    let kind = Kind::for_driver(options.driver.as_str())?;
+    let (root, of_kind) = (options.cdi_root.clone(), kind.clone());
+    let opened = tokio::task::spawn_blocking(move || {
+        let cdi = Directory::open(root, of_kind)?;
+        // A live writer in another instance needs milliseconds.
+        cdi.sweep_temps(Duration::from_secs(60))?;
+        Ok::<_, dra_cdi::Error>(cdi)
+    });
+    let cdi = opened.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    let config = ClaimsConfig {
+        plugin,
+        driver: options.driver.clone(),
+        client: options.client.clone(),
+        cdi,
+        kind,
+        max_parallel: options.max_parallel,
+        instance,
+    };
+    let claims = Claims::open(config, data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
+        OpenError::Store(error) => StartError::Store(error),
+        OpenError::Lock(error) => StartError::Lock(error.to_string()),
+    })?;
+    Ok(Arc::new(claims))
+}
+
+fn register(
+    options: &Options,
+    paths: &Paths,
+    events: Events,
+) -> Result<(RegistrationServer, ServerEnd), StartError> {
+    let info = PluginInfo {
+        r#type: "DRAPlugin".to_owned(),
+        name: options.driver.to_string(),
+        endpoint: paths.dra.to_string_lossy().into_owned(),
+        supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
+    };
+    let started = RegistrationServer::start(&paths.registration_dot, &paths.registration, info, events);
+    started.map_err(|source| StartError::Socket { path: paths.registration.clone(), source })
+}
+
+/// The served DRA socket.
+struct DraServer {
+    socket: BoundSocket,
+    stop: CancellationToken,
+    served: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl DraServer {
+    fn start<P: DriverPlugin>(
+        claims: Arc<Claims<P>>,
+        paths: &Paths,
+        events: Events,
+        count_own: bool,
+    ) -> Result<Self, StartError> {
+        let fail = |source| StartError::Socket { path: paths.dra.clone(), source };
+        let mut socket = BoundSocket::bind(&paths.dra).map_err(fail)?;
+        let listener = socket.take_listener().ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
+        let listener = UnixListener::from_std(listener).map_err(fail)?;
+        let connections = Connections::new(listener, events, count_own);
+        let service = DraService(claims);
+        let stop = CancellationToken::new();
+        let served = tonic::transport::Server::builder()
+            .add_service(DraPluginServer::new(service.clone()))
+            .add_service(DraPluginV1beta1::new(service))
+            .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
+        Ok(Self { socket, stop, served: tokio::spawn(served) })
+    }
+}
+
+fn start_publisher<P: DriverPlugin>(
+    plugin: Arc<P>,
+    options: &Options,
+    stop: &CancellationToken,
+    registration: watch::Receiver<Registration>,
+) -> Publisher {
+    let (gate, open) = watch::channel(Gate::Closed);
+    tokio::spawn(stop.clone().run_until_cancelled_owned(keep_gate(registration, gate)));
+    let scope = Scope::node(options.driver.clone(), options.node.clone());
+    Publisher::start(options.client.clone(), scope, open, move |error| {
+        plugin.on_background_error(&BackgroundError::Publish(error.clone()));
+    })
+}
+
+/// Slices are made only while the kubelet can call.
+async fn keep_gate(mut registration: watch::Receiver<Registration>, gate: watch::Sender<Gate>) {
+    loop {
+        let now = match &*registration.borrow_and_update() {
+            Registration::Registered { epoch } => Gate::open(*epoch),
+            _ => Gate::Closed,
+        };
+        gate.send_replace(now);
+        if registration.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Says what is wrong when the kubelet does not register the plugin, once for each time.
+async fn tell_if_unregistered<P: DriverPlugin>(
+    plugin: Arc<P>,
+    mut registration: watch::Receiver<Registration>,
+    socket: PathBuf,
+) {
+    loop {
+        let registered = registration.wait_for(Registration::is_registered);
+        if tokio::time::timeout(REGISTRATION_PATIENCE, registered).await.is_err() {
+            let what = match &*registration.borrow() {
+                Registration::Waiting { asked: false } => {
+                    "it has not called GetInfo: is it running, and does it watch this folder?".to_owned()
+                }
+                Registration::Waiting { asked: true } => {
+                    "it has called GetInfo and told no outcome".to_owned()
+                }
+                Registration::Refused { reason } => format!("it refused the plugin: {reason}"),
+                Registration::Lost => "it had registered the plugin and is gone".to_owned(),
+                Registration::Registered { .. } => continue,
+            };
+            let since = REGISTRATION_PATIENCE;
+            plugin.on_background_error(&BackgroundError::NotRegistered {
+                since,
+                what,
+                socket: socket.clone(),
+            });
+            if registration.wait_for(Registration::is_registered).await.is_err() {
+                return;
+            }
+        }
+        if registration.wait_for(|state| !state.is_registered()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Once registered, and every ten minutes: the kubelet goes on dialling sockets of dead instances.
+async fn sweep(
+    driver: dra_resourceslice::DriverName,
+    paths: Paths,
+    mut registration: watch::Receiver<Registration>,
+) {
+    if registration.wait_for(Registration::is_registered).await.is_err() {
+        return;
+    }
+    let ours = |name: &str| is_registration_socket_of(&driver, name);
+    loop {
+        let sweeps = [
+            Sweep { folder: &paths.registry, ours: &ours },
+            Sweep { folder: &paths.data, ours: &is_dra_socket },
+        ];
+        sweep_dead_sockets(&sweeps).await;
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
+
+/// What has to be taken down in order.
+struct Parts {
+    registrar: RegistrationServer,
+    registrar_end: ServerEnd,
+    dra: DraServer,
+}
+
+impl Parts {
+    async fn run(mut self, stop: CancellationToken) -> Result<(), RunError> {
+        let (registrar_path, dra_path) =
+            (self.registrar.path().to_owned(), self.dra.socket.path().to_owned());
+        let failed = |server, path: &Path, reason: String| {
+            Err(RunError::Server { server, path: path.to_owned(), reason })
+        };
+        let outcome = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            ended = &mut self.registrar_end => {
+                let reason = match ended {
+                    Ok(Err(reason)) => reason,
+                    Ok(Ok(())) => "it stopped accepting".to_owned(),
+                    Err(_) => "its thread panicked".to_owned(),
+                };
+                failed("registration", &registrar_path, reason)
+            }
+            ended = &mut self.dra.served => {
+                let reason = match ended {
+                    Ok(Err(error)) => error.to_string(),
+                    Ok(Ok(())) => "it stopped accepting".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                failed("DRA", &dra_path, reason)
+            }
+        };
+        stop.cancel();
+        self.take_down().await;
+        outcome
+    }
+
+    /// The kubelet first loses sight of the plugin, then calls in flight end, then the socket and the lock go.
+    async fn take_down(mut self) {
+        let registrar = self.registrar;
+        // It joins a thread. If that panics, the process is ending anyway.
+        let _ = tokio::task::spawn_blocking(move || drop(registrar)).await;
+        self.dra.stop.cancel();
+        if !self.dra.served.is_finished()
+            && tokio::time::timeout(LAST_CALLS, &mut self.dra.served).await.is_err()
+        {
+            tracing::warn!(
+                seconds = LAST_CALLS.as_secs(),
+                "calls or connections did not end in time; ending them"
+            );
+            self.dra.served.abort();
+        }
+        drop(self.dra.socket);
+    }
+}

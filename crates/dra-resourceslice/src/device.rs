@@ -1,0 +1,206 @@
+//! The device model: what one device offers to the scheduler.
+
+mod attribute;
+mod capacity;
+mod counters;
+mod node_allocatable;
+mod taint;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::NodeSelector;
+
+pub use attribute::{AttributeValue, is_semver};
+pub use capacity::{Capacity, RequestPolicy, ValidRequests};
+pub use counters::{CounterConsumption, CounterSet};
+pub use node_allocatable::{NodeAllocatable, NodeAllocatableMapping};
+pub use taint::{Taint, TaintEffect};
+pub(crate) use taint::whole_seconds;
+
+use crate::{DeviceName, InvalidName, NodeName, Quantity, QualifiedName};
+
+/// One device of a pool, as `spec.devices[]` of a `ResourceSlice`.
+///
+/// Names are checked when they are made; what depends on the whole device or its neighbours (counts, sums,
+/// references) is checked by [`validate`](crate::validate).
+///
+/// ```
+/// use dra_resourceslice::{AttributeValue, Device, Quantity, Taint};
+///
+/// let device = Device::named("gpu-0")?
+///     .try_attribute("model", "LATEST-GPU-MODEL")?
+///     .try_attribute("index", 0)?
+///     .try_attribute("driverVersion", AttributeValue::version("1.0.0"))?
+///     .try_capacity("memory", Quantity::parse("80Gi")?)?
+///     .taint(Taint::no_schedule("example.com/unhealthy"));
+/// assert_eq!(device.name().as_str(), "gpu-0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Device {
+    pub(crate) name: DeviceName,
+    pub(crate) attributes: BTreeMap<QualifiedName, AttributeValue>,
+    pub(crate) capacity: BTreeMap<QualifiedName, Capacity>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) consumes_counters: Vec<CounterConsumption>,
+    pub(crate) placement: Option<DevicePlacement>,
+    pub(crate) binding_conditions: Vec<String>,
+    pub(crate) binding_failure_conditions: Vec<String>,
+    pub(crate) binds_to_node: bool,
+    pub(crate) allow_multiple_allocations: bool,
+    pub(crate) node_allocatable: BTreeMap<String, NodeAllocatable>,
+}
+
+/// Where a device of a pool with [`Placement::PerDevice`](crate::Placement::PerDevice) can be used.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum DevicePlacement {
+    /// On this node (`nodeName`).
+    Node(NodeName),
+    /// On the nodes that match (`nodeSelector`, with exactly one term).
+    Selector(Box<NodeSelector>),
+    /// On every node (`allNodes`).
+    AllNodes,
+}
+
+impl Device {
+    /// A device with nothing but a name.
+    pub fn new(name: DeviceName) -> Self {
+        Self {
+            name,
+            attributes: BTreeMap::new(),
+            capacity: BTreeMap::new(),
+            taints: Vec::new(),
+            consumes_counters: Vec::new(),
+            placement: None,
+            binding_conditions: Vec::new(),
+            binding_failure_conditions: Vec::new(),
+            binds_to_node: false,
+            allow_multiple_allocations: false,
+            node_allocatable: BTreeMap::new(),
+        }
+    }
+
+    /// [`Device::new`] with a name that is still to be checked.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when the name is not a DNS label.
+    pub fn named(name: &str) -> Result<Self, InvalidName> {
+        DeviceName::new(name).map(Self::new)
+    }
+
+    /// Sets an attribute, which CEL selectors and constraints can read.
+    pub fn attribute(mut self, name: QualifiedName, value: impl Into<AttributeValue>) -> Self {
+        self.attributes.insert(name, value.into());
+        self
+    }
+
+    /// [`Device::attribute`] with a name that is still to be checked.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when the name is not a [`QualifiedName`].
+    pub fn try_attribute(self, name: &str, value: impl Into<AttributeValue>) -> Result<Self, InvalidName> {
+        Ok(self.attribute(QualifiedName::new(name)?, value))
+    }
+
+    /// Sets a capacity.
+    pub fn capacity(mut self, name: QualifiedName, value: impl Into<Capacity>) -> Self {
+        self.capacity.insert(name, value.into());
+        self
+    }
+
+    /// [`Device::capacity`] with a name that is still to be checked.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when the name is not a [`QualifiedName`].
+    pub fn try_capacity(self, name: &str, value: impl Into<Capacity>) -> Result<Self, InvalidName> {
+        Ok(self.capacity(QualifiedName::new(name)?, value))
+    }
+
+    /// Adds a taint. A taint with the same key and effect is replaced.
+    pub fn taint(mut self, taint: Taint) -> Self {
+        self.taints.retain(|other| !other.same_slot(&taint));
+        self.taints.push(taint);
+        self
+    }
+
+    /// Adds a consumption of a counter set of the same pool.
+    pub fn consumes(mut self, consumption: CounterConsumption) -> Self {
+        self.consumes_counters.push(consumption);
+        self
+    }
+
+    /// Says where the device can be used. Only for pools with [`Placement::PerDevice`](crate::Placement::PerDevice).
+    pub fn placed(mut self, placement: DevicePlacement) -> Self {
+        self.placement = Some(placement);
+        self
+    }
+
+    /// Sets the conditions that must be true, and those that mean failure, before a pod is bound
+    /// (`bindingConditions`, `bindingFailureConditions`). The API wants both or none.
+    pub fn binding_conditions(
+        mut self,
+        conditions: impl IntoIterator<Item = impl Into<String>>,
+        failure_conditions: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.binding_conditions = conditions.into_iter().map(Into::into).collect();
+        self.binding_failure_conditions = failure_conditions.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Ties an allocation of this device to the node that was chosen for it (`bindsToNode`).
+    pub fn binds_to_node(mut self, yes: bool) -> Self {
+        self.binds_to_node = yes;
+        self
+    }
+
+    /// Lets several requests share the device, each with a part of its capacity (`allowMultipleAllocations`).
+    pub fn allow_multiple_allocations(mut self, yes: bool) -> Self {
+        self.allow_multiple_allocations = yes;
+        self
+    }
+
+    /// Says what of a node resource, such as `cpu`, the device stands for or costs (`nodeAllocatableResources`).
+    /// Needs k8s-openapi's `v1_37`.
+    pub fn node_allocatable(mut self, resource: impl Into<String>, value: NodeAllocatable) -> Self {
+        self.node_allocatable.insert(resource.into(), value);
+        self
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn name(&self) -> &DeviceName {
+        &self.name
+    }
+
+    /// The attributes by name.
+    #[must_use]
+    pub fn attributes(&self) -> &BTreeMap<QualifiedName, AttributeValue> {
+        &self.attributes
+    }
+
+    /// The capacities by name.
+    #[must_use]
+    pub fn capacities(&self) -> &BTreeMap<QualifiedName, Capacity> {
+        &self.capacity
+    }
+
+    /// The taints, in order.
+    #[must_use]
+    pub fn taints(&self) -> &[Taint] {
+        &self.taints
+    }
+
+    /// Removes the taints that the predicate does not keep.
+    pub fn retain_taints(&mut self, keep: impl FnMut(&Taint) -> bool) {
+        self.taints.retain(keep);
+    }
+}
+
+/// A plain quantity is a capacity without a request policy.
+impl From<Quantity> for Capacity {
+    fn from(value: Quantity) -> Self {
+        Self::new(value)
+    }
+}

@@ -1,0 +1,95 @@
+//! Device taints.
+
+use std::time::SystemTime;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+/// A taint: pods whose claims do not tolerate it are kept off the device, or evicted from it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[must_use]
+pub struct Taint {
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    pub(crate) effect: TaintEffect,
+    pub(crate) time_added: Option<Time>,
+}
+
+/// What a taint does to claims that do not tolerate it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum TaintEffect {
+    /// Nothing: the taint only informs.
+    None,
+    /// The device is not allocated.
+    NoSchedule,
+    /// The device is not allocated, and pods that use it are evicted.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// The text of the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::NoSchedule => "NoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+
+    pub(crate) fn from_api(text: &str) -> Option<Self> {
+        [Self::None, Self::NoSchedule, Self::NoExecute].into_iter().find(|effect| effect.as_str() == text)
+    }
+}
+
+impl Taint {
+    /// A taint with a key (a label key) and an effect.
+    pub fn new(key: impl Into<String>, effect: TaintEffect) -> Self {
+        Self { key: key.into(), value: None, effect, time_added: None }
+    }
+
+    /// A taint with effect `NoSchedule`.
+    pub fn no_schedule(key: impl Into<String>) -> Self {
+        Self::new(key, TaintEffect::NoSchedule)
+    }
+
+    /// A taint with effect `NoExecute`.
+    pub fn no_execute(key: impl Into<String>) -> Self {
+        Self::new(key, TaintEffect::NoExecute)
+    }
+
+    /// Sets the value (a label value).
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
+        self
+    }
+
+    /// Says since when the taint holds, in whole seconds. Without it the API server sets the time at which it
+    /// first sees the taint, and that time is kept over updates.
+    pub fn added_at(mut self, time: SystemTime) -> Self {
+        self.time_added = Timestamp::try_from(time).ok().map(|time| Time(whole_seconds(time)));
+        self
+    }
+
+    /// The taint's key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The taint's effect.
+    #[must_use]
+    pub fn effect(&self) -> TaintEffect {
+        self.effect
+    }
+
+    /// Key and effect identify a taint; two with the same would contradict each other.
+    pub(crate) fn same_slot(&self, other: &Self) -> bool {
+        self.key == other.key && self.effect == other.effect
+    }
+}
+
+/// The API server keeps whole seconds.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

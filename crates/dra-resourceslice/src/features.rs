@@ -1,0 +1,148 @@
+//! API features whose fields an API server drops without a word when their gate is off.
+
+use std::{collections::BTreeSet, fmt};
+
+use k8s_openapi::api::resource::v1::{Device, ResourceSliceSpec};
+
+use crate::{compat, equal};
+
+/// A feature gate of the API server that `ResourceSlice` fields depend on.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum Feature {
+    /// `devices[].taints`
+    DeviceTaints,
+    /// `sharedCounters`, `perDeviceNodeSelection`, and of devices `consumesCounters`, `nodeName`, `nodeSelector`
+    /// and `allNodes`
+    PartitionableDevices,
+    /// Of devices `bindingConditions`, `bindingFailureConditions` and `bindsToNode`
+    DeviceBindingConditions,
+    /// Of devices `allowMultipleAllocations` and `capacity[].requestPolicy`
+    ConsumableCapacity,
+    /// `partitionTypeAttribute`
+    PartitionableDevicesType,
+    /// `skipNodeOperations`
+    OptionalNodeOperations,
+    /// `devices[].consumesCounters[].compatibilityGroups`
+    DeviceCompatibilityGroups,
+    /// `devices[].nodeAllocatableResources`
+    NodeAllocatableResources,
+    /// Something else: the stored slice differs from the one sent in a field that this library cannot name.
+    Unknown,
+}
+
+impl Feature {
+    /// All features that have a gate.
+    pub(crate) const GATED: [Self; 8] = [
+        Self::DeviceTaints,
+        Self::PartitionableDevices,
+        Self::DeviceBindingConditions,
+        Self::ConsumableCapacity,
+        Self::PartitionableDevicesType,
+        Self::OptionalNodeOperations,
+        Self::DeviceCompatibilityGroups,
+        Self::NodeAllocatableResources,
+    ];
+
+    /// The name of the API server's feature gate.
+    #[must_use]
+    pub fn gate(self) -> &'static str {
+        match self {
+            Self::DeviceTaints => "DRADeviceTaints",
+            Self::PartitionableDevices => "DRAPartitionableDevices",
+            Self::DeviceBindingConditions => "DRADeviceBindingConditions",
+            Self::ConsumableCapacity => "DRAConsumableCapacity",
+            Self::PartitionableDevicesType => "DRAPartitionableDevicesType",
+            Self::OptionalNodeOperations => "DRAOptionalNodeOperations",
+            Self::DeviceCompatibilityGroups => "DRADeviceCompatibilityGroups",
+            Self::NodeAllocatableResources => "DRANodeAllocatableResources",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.gate())
+    }
+}
+
+/// A set of features.
+pub(crate) type Features = BTreeSet<Feature>;
+
+/// The features whose fields were sent but not stored. Empty when the stored content is the one sent.
+pub(crate) fn dropped(sent: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> Features {
+    let sent = equal::with_times_of(sent, stored);
+    if equal::same_content(&sent, stored) {
+        return Features::new();
+    }
+    let mut stripped = sent;
+    let mut features = Features::new();
+    for feature in Feature::GATED {
+        // A feature counts when the stored slice has none of its fields and the sent one had some.
+        let without = strip(&stripped, feature);
+        if without != stripped && strip(stored, feature) == *stored {
+            stripped = without;
+            features.insert(feature);
+        }
+    }
+    if !equal::same_content(&stripped, stored) {
+        features.insert(Feature::Unknown);
+    }
+    features
+}
+
+/// The content as an API server stores it that drops these features.
+pub(crate) fn without(spec: &ResourceSliceSpec, features: &Features) -> ResourceSliceSpec {
+    features.iter().fold(spec.clone(), |spec, &feature| strip(&spec, feature))
+}
+
+/// The features that the content needs.
+pub(crate) fn used(spec: &ResourceSliceSpec) -> Features {
+    Feature::GATED.into_iter().filter(|&feature| strip(spec, feature) != *spec).collect()
+}
+
+fn strip(spec: &ResourceSliceSpec, feature: Feature) -> ResourceSliceSpec {
+    let mut spec = spec.clone();
+    match feature {
+        Feature::PartitionableDevices => {
+            spec.shared_counters = None;
+            spec.per_device_node_selection = None;
+        }
+        Feature::PartitionableDevicesType => compat::clear_partition_type_attribute(&mut spec),
+        Feature::OptionalNodeOperations => compat::clear_skip_node_operations(&mut spec),
+        _ => {}
+    }
+    for device in spec.devices.iter_mut().flatten() {
+        strip_device(device, feature);
+    }
+    spec
+}
+
+fn strip_device(device: &mut Device, feature: Feature) {
+    match feature {
+        Feature::DeviceTaints => device.taints = None,
+        Feature::PartitionableDevices => {
+            device.consumes_counters = None;
+            device.node_name = None;
+            device.node_selector = None;
+            device.all_nodes = None;
+        }
+        Feature::DeviceBindingConditions => {
+            device.binding_conditions = None;
+            device.binding_failure_conditions = None;
+            device.binds_to_node = None;
+        }
+        Feature::ConsumableCapacity => {
+            device.allow_multiple_allocations = None;
+            for capacity in device.capacity.iter_mut().flat_map(|map| map.values_mut()) {
+                capacity.request_policy = None;
+            }
+        }
+        Feature::DeviceCompatibilityGroups => {
+            device.consumes_counters.iter_mut().flatten().for_each(compat::clear_compatibility_groups);
+        }
+        Feature::NodeAllocatableResources => compat::clear_node_allocatable(device),
+        Feature::PartitionableDevicesType | Feature::OptionalNodeOperations | Feature::Unknown => {}
+    }
+}

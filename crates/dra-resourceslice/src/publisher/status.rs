@@ -1,0 +1,70 @@
+//! What a publisher tells about itself.
+
+use std::collections::BTreeMap;
+
+use crate::{Feature, PoolName, Problem, PublishError};
+
+/// What is published, and what is in the way.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SliceStatus {
+    /// How many wishes there have been; 0 before the first.
+    pub wish: u64,
+    /// Whether the slices in the API have been seen at all.
+    pub listed: bool,
+    /// Whether slices may be created.
+    pub gate_open: bool,
+    /// The pools of the wish, and those that are still to be deleted.
+    pub pools: BTreeMap<PoolName, PoolStatus>,
+    /// The last failure to list or watch, until that works again.
+    pub last_error: Option<PublishError>,
+}
+
+/// The state of one pool.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// Where the pool stands now.
+    pub state: PoolState,
+    /// Whether this wish has been seen whole in the API at least once.
+    pub published: bool,
+    /// The generation in the API; 0 when there is none.
+    pub generation: i64,
+    /// How many slices of that generation are in the API.
+    pub slices: usize,
+    /// What was left out of the wish.
+    pub problems: Vec<Problem>,
+    /// The features whose fields the API server drops.
+    pub dropped: Vec<Feature>,
+    /// The last failure, until the pool is published.
+    pub last_error: Option<PublishError>,
+}
+
+/// Where a pool stands.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum PoolState {
+    /// There is something to write.
+    #[default]
+    Pending,
+    /// The API has what is wished.
+    Published,
+    /// It is not tried again before the wish changes or the driver registers again.
+    Refused,
+    /// The pool is not wished for and still to be deleted.
+    Removing,
+}
+
+impl SliceStatus {
+    /// Whether every pool of the last wish has been published or refused, and all others are gone.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.wish > 0 && self.is_decided(self.wish)
+    }
+
+    pub(super) fn is_decided(&self, wish: u64) -> bool {
+        self.wish == wish
+            && self.listed
+            && self.pools.values().all(|pool| pool.published || pool.state == PoolState::Refused)
+    }
+}

@@ -1,0 +1,232 @@
+//! The publisher's task: waits for news, then brings up to date what they touch.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::{
+    sync::{mpsc, watch as channel},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Gate, OnError, SliceStatus, Wish,
+    api::SliceApi,
+    cache::Cache,
+    owner::Owner,
+    pool_task::PoolTask,
+    watch::{self, Event},
+};
+use crate::{PoolName, PublishError, features::Features};
+
+/// How long news are collected before they are acted on: slices are often deleted several at a time.
+const COLLECT: Duration = Duration::from_millis(100);
+/// After this time without a registration the reason for waiting is told.
+const TELL_NOT_REGISTERED: Duration = Duration::from_secs(30);
+/// A year: longer than any wait.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(super) struct Task {
+    pub(super) api: SliceApi,
+    pub(super) gate: channel::Receiver<Gate>,
+    pub(super) wishes: channel::Receiver<Wish>,
+    pub(super) cache: Cache,
+    pub(super) owner: Owner,
+    /// What the API server is known to drop.
+    pub(super) dropped: Features,
+    pub(super) pools: BTreeMap<PoolName, PoolTask>,
+    /// The number of the wish in force.
+    pub(super) wish: u64,
+    /// Since when slices wait for the gate.
+    pub(super) waiting: Option<Instant>,
+    told_not_registered: bool,
+    epoch: Option<u64>,
+    last_error: Option<PublishError>,
+    status: channel::Sender<SliceStatus>,
+    on_error: OnError,
+}
+
+impl Task {
+    pub(super) fn new(
+        api: SliceApi,
+        gate: channel::Receiver<Gate>,
+        wishes: channel::Receiver<Wish>,
+        status: channel::Sender<SliceStatus>,
+        on_error: OnError,
+    ) -> Self {
+        let cache = Cache::new(api.scope().clone());
+        Self {
+            api,
+            gate,
+            wishes,
+            cache,
+            owner: Owner::default(),
+            dropped: Features::new(),
+            pools: BTreeMap::new(),
+            wish: 0,
+            waiting: None,
+            told_not_registered: false,
+            epoch: None,
+            last_error: None,
+            status,
+            on_error,
+        }
+    }
+
+    /// Runs until it is dropped.
+    pub(super) async fn run(self) {
+        let (sender, events) = mpsc::channel(64);
+        let watch = watch::run(self.api.clone(), sender);
+        // Both in one task: dropping it stops both.
+        tokio::join!(watch, self.follow(events));
+    }
+
+    async fn follow(mut self, mut events: mpsc::Receiver<Event>) {
+        let (mut gates, mut wishes) = (self.gate.clone(), self.wishes.clone());
+        let mut gate_lives = true;
+        self.accept_gate();
+        self.accept_wish();
+        loop {
+            self.sync_due().await;
+            if !self.pools.values().any(|pool| pool.gated) {
+                self.waiting = None;
+            }
+            self.tell();
+            let wake = self.next_wake();
+            tokio::select! {
+                changed = wishes.changed() => match changed {
+                    Ok(()) => self.accept_wish(),
+                    Err(_) => return,
+                },
+                changed = gates.changed(), if gate_lives => {
+                    gate_lives = changed.is_ok();
+                    self.accept_gate();
+                }
+                event = events.recv() => {
+                    let Some(event) = event else { return };
+                    self.see(event);
+                    while let Ok(event) = events.try_recv() {
+                        self.see(event);
+                    }
+                }
+                () = sleep_until(wake) => self.wake(),
+            }
+        }
+    }
+
+    /// Whether the plan in progress may be out of date.
+    pub(super) fn interrupted(&self) -> bool {
+        self.wishes.has_changed().unwrap_or(false) || self.gate.has_changed().unwrap_or(false)
+    }
+
+    /// Whether slices may be created.
+    pub(super) fn may_create(&self) -> bool {
+        self.gate.borrow().is_open()
+    }
+
+    /// Hands an error to the driver.
+    pub(super) fn report(&self, error: &PublishError) {
+        tracing::debug!(driver = %self.api.scope().driver(), %error, "publishing slices");
+        (self.on_error)(error);
+    }
+
+    fn accept_wish(&mut self) {
+        let Wish { number, resources } = self.wishes.borrow_and_update().clone();
+        if number == self.wish {
+            return;
+        }
+        self.wish = number;
+        let now = Instant::now();
+        let mut names: Vec<_> = self.pools.keys().cloned().collect();
+        names.extend(resources.pools.keys().filter(|name| !self.pools.contains_key(*name)).cloned());
+        let mut problems = Vec::new();
+        for name in names {
+            let pool = self.pools.entry(name.clone()).or_default();
+            problems.extend(pool.accept(self.api.scope(), &name, resources.pools.get(&name), now));
+        }
+        problems.into_iter().for_each(|problem| self.report(&PublishError::Invalid(problem)));
+    }
+
+    fn accept_gate(&mut self) {
+        let Gate::Open { epoch } = *self.gate.borrow_and_update() else { return };
+        let now = Instant::now();
+        self.waiting = None;
+        self.told_not_registered = false;
+        if self.epoch.replace(epoch) == Some(epoch) {
+            self.pools.values_mut().for_each(|pool| pool.touch(now));
+        } else {
+            self.owner.suspect();
+            self.pools.values_mut().for_each(|pool| pool.registered(now));
+        }
+    }
+
+    fn see(&mut self, event: Event) {
+        match event {
+            Event::Listed(listed) => {
+                self.cache.replace(listed.slices, &listed.version);
+                self.last_error = None;
+                let now = Instant::now();
+                self.pools.values_mut().for_each(|pool| pool.touch(now));
+            }
+            Event::Applied(slice) => {
+                let pool = self.cache.insert(*slice);
+                self.touch(pool);
+            }
+            Event::Deleted(slice) => {
+                let pool = self.cache.remove(&slice);
+                if pool.is_some() {
+                    // The garbage collector deletes our slices when the node is gone.
+                    self.owner.suspect();
+                }
+                self.touch(pool);
+            }
+            Event::Watching => self.last_error = None,
+            Event::Failed(error) => {
+                self.report(&error);
+                self.last_error = Some(error);
+            }
+        }
+    }
+
+    fn touch(&mut self, pool: Option<String>) {
+        let pool = pool.and_then(|name| PoolName::new(name).ok());
+        if let Some(pool) = pool.and_then(|name| self.pools.get_mut(&name)) {
+            pool.touch(Instant::now() + COLLECT);
+        }
+    }
+
+    fn next_wake(&self) -> Instant {
+        let pools = self.pools.values().filter_map(|pool| pool.due).filter(|_| self.cache.is_listed());
+        let gate = self.waiting.filter(|_| !self.told_not_registered).map(|since| since + TELL_NOT_REGISTERED);
+        let wakes = pools.chain(gate).chain(self.owner.ask_again());
+        wakes.min().unwrap_or_else(|| Instant::now() + NEVER)
+    }
+
+    fn wake(&mut self) {
+        let now = Instant::now();
+        if self.owner.ask_again().is_some_and(|at| at <= now) {
+            self.owner.suspect();
+            self.pools.values_mut().for_each(|pool| pool.touch(now));
+        }
+        let waited = self.waiting.map(|since| now.duration_since(since)).unwrap_or_default();
+        if waited >= TELL_NOT_REGISTERED && !self.told_not_registered {
+            self.told_not_registered = true;
+            let error = PublishError::NotRegistered { waited };
+            self.report(&error);
+            for pool in self.pools.values_mut().filter(|pool| pool.gated) {
+                pool.status.last_error = Some(error.clone());
+            }
+        }
+    }
+
+    /// Publishes the status.
+    pub(super) fn tell(&self) {
+        let shown = self.pools.iter().filter(|(_, pool)| pool.pool.is_some() || !pool.status.published);
+        let pools = shown.map(|(name, pool)| (name.clone(), pool.status.clone())).collect();
+        self.status.send_replace(SliceStatus {
+            wish: self.wish,
+            listed: self.cache.is_listed(),
+            gate_open: self.may_create(),
+            pools,
+            last_error: self.last_error.clone(),
+        });
+    }
+}

@@ -1,0 +1,231 @@
+//! The API server's rules, checked before anything is sent.
+//!
+//! The API server refuses a whole slice for one odd value, and a missing slice makes the whole pool unusable.
+//! So what it would refuse is found here and left out, and the rest is published.
+
+mod capacity;
+mod device;
+mod node_allocatable;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::NodeSelector;
+
+use crate::{
+    Consequence, CounterSet, Device, DeviceName, DriverResources, Fault, NodeOperation, Placement, Pool, PoolName,
+    Problem, Scope, Slice, Subject, limits, pool::PoolContent,
+};
+
+/// All problems of a wish: what [`Publisher::publish`](crate::Publisher::publish) would leave out, and why.
+///
+/// ```
+/// use dra_resourceslice::{Device, DriverName, DriverResources, NodeName, PoolName, Scope, validate};
+///
+/// let scope = Scope::node(DriverName::new("gpu.example.com")?, NodeName::new("node-1")?);
+/// let device = Device::named("gpu-0")?.try_attribute("model", "X".repeat(65))?;
+/// let problems = validate(&scope, &DriverResources::single_pool(PoolName::new("node-1")?, [device]));
+/// assert_eq!(problems[0].field, "attributes[model]");
+/// # Ok::<(), dra_resourceslice::InvalidName>(())
+/// ```
+#[must_use]
+pub fn validate(scope: &Scope, resources: &DriverResources) -> Vec<Problem> {
+    resources.pools.iter().flat_map(|(name, pool)| checked(scope, name, pool).1).collect()
+}
+
+/// The pool without what the API server would refuse, or nothing if the pool as a whole is at fault.
+pub(crate) fn checked(scope: &Scope, name: &PoolName, pool: &Pool) -> (Option<Pool>, Vec<Problem>) {
+    let mut check = Check { pool: name, problems: Vec::new() };
+    check.pool_rules(scope, pool);
+    let mut pool = pool.clone();
+    let counters = check.counter_sets(&mut pool);
+    check.devices(&mut pool, &counters);
+    check.slices(&pool);
+    let refused = check.problems.iter().any(|problem| problem.consequence == Consequence::PoolRefused);
+    ((!refused).then_some(pool), check.problems)
+}
+
+/// Counters by the name of their set.
+type Counters = BTreeMap<DeviceName, BTreeSet<DeviceName>>;
+
+struct Check<'a> {
+    pool: &'a PoolName,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn report(&mut self, subject: Subject, field: impl Into<String>, fault: Fault, consequence: Consequence) {
+        self.problems.push(Problem { pool: self.pool.clone(), subject, field: field.into(), fault, consequence });
+    }
+
+    fn refuse_pool(&mut self, field: &str, rule: &'static str) {
+        self.report(Subject::Pool, field, Fault::Rule(rule), Consequence::PoolRefused);
+    }
+
+    fn pool_rules(&mut self, scope: &Scope, pool: &Pool) {
+        match (&pool.placement, scope.node_name()) {
+            (Placement::Local, None) => self.refuse_pool(
+                "placement",
+                "a pool of a network scope needs all nodes, a node selector or a placement per device",
+            ),
+            (Placement::AllNodes | Placement::Selector(_) | Placement::PerDevice, Some(_)) => {
+                self.refuse_pool("placement", "a pool of a node's scope is local to the node");
+            }
+            (Placement::Selector(selector), None) if !has_one_term(selector) => {
+                self.refuse_pool("nodeSelector", ONE_TERM);
+            }
+            _ => {}
+        }
+        if scope.pool_name().is_some_and(|only| only != self.pool) {
+            self.refuse_pool("name", "the scope is that of another pool");
+        }
+        if pool.generation < 0 {
+            self.refuse_pool("generation", "must not be negative");
+        }
+    }
+
+    /// Takes out the counter sets at fault and returns what the others have.
+    fn counter_sets(&mut self, pool: &mut Pool) -> Counters {
+        let mut counters = Counters::new();
+        for slice in slices_mut(pool) {
+            slice.counter_sets.retain(|set| {
+                let fault = counter_set_fault(set, &counters);
+                if let Some((field, fault)) = fault {
+                    let subject = Subject::CounterSet(set.name.to_string());
+                    self.report(subject, field, fault, Consequence::CounterSetLeftOut);
+                    return false;
+                }
+                counters.insert(set.name.clone(), set.counters.keys().cloned().collect());
+                true
+            });
+        }
+        counters
+    }
+
+    /// Takes out the devices and attributes at fault.
+    fn devices(&mut self, pool: &mut Pool, counters: &Counters) {
+        let per_device = matches!(pool.placement, Placement::PerDevice);
+        let mut names = BTreeSet::new();
+        for slice in slices_mut(pool) {
+            let partition_type = slice.partition_type_attribute.clone();
+            slice.devices.retain_mut(|device| {
+                self.attributes(device);
+                let mut faults = device::faults(device, counters);
+                faults.extend(placement_fault(device, per_device));
+                faults.extend(device::partition_type_fault(device, partition_type.as_ref()));
+                if !names.insert(device.name.clone()) {
+                    faults.push(("name".to_owned(), Fault::Duplicate { value: device.name.to_string() }));
+                }
+                let good = faults.is_empty();
+                for (field, fault) in faults {
+                    let subject = Subject::Device(device.name.to_string());
+                    self.report(subject, field, fault, Consequence::DeviceLeftOut);
+                }
+                good
+            });
+        }
+    }
+
+    /// Takes out versions that are not semantic ones. Drivers tend to have the same odd version on every device,
+    /// and leaving out the devices would leave the node with none.
+    fn attributes(&mut self, device: &mut Device) {
+        let name = device.name.to_string();
+        device.attributes.retain(|key, value| {
+            let Some(fault) = device::version_fault(value) else { return true };
+            let subject = Subject::Device(name.clone());
+            self.report(subject, format!("attributes[{key}]"), fault, Consequence::AttributeLeftOut);
+            false
+        });
+    }
+
+    /// Rules on the slices as a whole, of which only those bind that the driver made itself.
+    fn slices(&mut self, pool: &Pool) {
+        let (slices, whole) = match &pool.content {
+            PoolContent::Whole(slice) => (std::slice::from_ref(slice), true),
+            PoolContent::Slices(slices) => (slices.as_slice(), false),
+        };
+        for (index, slice) in slices.iter().enumerate() {
+            let subject = if whole { Subject::Pool } else { Subject::Slice(index) };
+            for (field, fault) in slice_faults(slice, whole) {
+                self.report(subject.clone(), field, fault, Consequence::PoolRefused);
+            }
+        }
+    }
+}
+
+const ONE_TERM: &str = "must have exactly one term";
+
+pub(crate) fn has_one_term(selector: &NodeSelector) -> bool {
+    selector.node_selector_terms.len() == 1
+}
+
+fn slices_mut(pool: &mut Pool) -> &mut [Slice] {
+    match &mut pool.content {
+        PoolContent::Whole(slice) => std::slice::from_mut(slice),
+        PoolContent::Slices(slices) => slices,
+    }
+}
+
+fn counter_set_fault(set: &CounterSet, seen: &Counters) -> Option<(&'static str, Fault)> {
+    if seen.contains_key(&set.name) {
+        return Some(("name", Fault::Duplicate { value: set.name.to_string() }));
+    }
+    counters_fault(set.counters.len()).map(|fault| ("counters", fault))
+}
+
+/// A set, or a consumption of one, has 1 to 32 counters.
+fn counters_fault(count: usize) -> Option<Fault> {
+    match count {
+        0 => Some(Fault::Rule("must have at least one counter")),
+        count if count > limits::MAX_COUNTERS => {
+            Some(Fault::TooMany { count, limit: limits::MAX_COUNTERS })
+        }
+        _ => None,
+    }
+}
+
+fn placement_fault(device: &Device, per_device: bool) -> Option<(String, Fault)> {
+    use crate::DevicePlacement::Selector;
+    let rule = match (&device.placement, per_device) {
+        (None, true) => "must be set, because the pool's placement is per device",
+        (Some(_), false) => "must not be set, because the pool's placement is not per device",
+        (Some(Selector(selector)), true) if !has_one_term(selector) => ONE_TERM,
+        _ => return None,
+    };
+    Some(("placement".to_owned(), Fault::Rule(rule)))
+}
+
+fn slice_faults(slice: &Slice, whole: bool) -> Vec<(&'static str, Fault)> {
+    let mut faults = Vec::new();
+    if !whole {
+        let limit = crate::split::max_devices(slice.devices.iter().any(device::is_advanced));
+        if slice.devices.len() > limit {
+            faults.push(("devices", Fault::TooMany { count: slice.devices.len(), limit }));
+        }
+        if slice.counter_sets.len() > limits::MAX_COUNTER_SETS {
+            let count = slice.counter_sets.len();
+            faults.push(("sharedCounters", Fault::TooMany { count, limit: limits::MAX_COUNTER_SETS }));
+        }
+        if !slice.devices.is_empty() && !slice.counter_sets.is_empty() {
+            faults.push(("sharedCounters", Fault::Rule("must not be in one slice with devices")));
+        }
+    }
+    if slice.partition_type_attribute.as_ref().is_some_and(|name| name.domain().is_none()) {
+        let rule = "must have a domain in front, such as \"example.com/\"";
+        faults.push(("partitionTypeAttribute", Fault::Rule(rule)));
+    }
+    faults.extend(skip_fault(&slice.skip_node_operations).map(|fault| ("skipNodeOperations", fault)));
+    faults
+}
+
+fn skip_fault(operations: &[NodeOperation]) -> Option<Fault> {
+    let unique: BTreeSet<_> = operations.iter().collect();
+    if unique.len() < operations.len() {
+        return Some(Fault::Rule("must not name an operation twice"));
+    }
+    let has = |operation| operations.contains(&operation);
+    let prepare_alone =
+        has(NodeOperation::Prepare) && !has(NodeOperation::Unprepare) && !has(NodeOperation::All);
+    prepare_alone.then_some(Fault::Rule("skipping prepare needs unprepare to be skipped too"))
+}

@@ -1,0 +1,40 @@
+//! Rules on `nodeAllocatableResources`.
+
+use super::device::FieldFault;
+use crate::{Device, Fault, NodeAllocatable, NodeAllocatableMapping, Quantity, names::label_key};
+
+pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
+    for (resource, value) in &device.node_allocatable {
+        let fault = resource_fault(resource).or_else(|| value_fault(device, value));
+        faults.extend(fault.map(|fault| (format!("nodeAllocatableResources[{resource}]"), fault)));
+    }
+}
+
+/// Only the node's own resources, such as `cpu`; extended ones have a domain in front.
+fn resource_fault(resource: &str) -> Option<Fault> {
+    let rule = match label_key(resource) {
+        Err(rule) => rule,
+        Ok(()) if resource.contains('/') => "is an extended resource; only the node's own, such as cpu, are allowed",
+        Ok(()) => return None,
+    };
+    Some(Fault::Invalid { value: resource.to_owned(), rule })
+}
+
+fn value_fault(device: &Device, value: &NodeAllocatable) -> Option<Fault> {
+    let overheads = [&value.overhead_per_pod, &value.overhead_per_container];
+    if value.mapping.is_none() && overheads.iter().all(|overhead| overhead.is_none()) {
+        return Some(Fault::Rule("needs a mapping or an overhead"));
+    }
+    if overheads.into_iter().flatten().any(|overhead| overhead < &Quantity::from(0)) {
+        return Some(Fault::Rule("an overhead must not be negative"));
+    }
+    let multiplier = match &value.mapping {
+        Some(NodeAllocatableMapping::PerCapacity { capacity, .. }) if !device.capacity.contains_key(capacity) => {
+            return Some(Fault::Unknown { value: capacity.to_string() });
+        }
+        Some(NodeAllocatableMapping::PerCapacity { multiplier, .. }) => multiplier,
+        Some(NodeAllocatableMapping::PerDevice(multiplier)) => multiplier,
+        None => return None,
+    };
+    (multiplier <= &Quantity::from(0)).then_some(Fault::Rule("the multiplier must be above zero"))
+}

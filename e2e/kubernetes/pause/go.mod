@@ -1,0 +1,3 @@
+module dra.test/pause
+
+go 1.24.0

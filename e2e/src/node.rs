@@ -1,0 +1,59 @@
+//! The node that the scenarios run on: its names and paths, its components.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::process::Command;
+
+/// The only node.
+pub(crate) const NAME: &str = "node-1";
+/// Where drivers keep their data and their DRA sockets.
+pub(crate) const PLUGINS: &str = "/var/lib/kubelet/plugins";
+/// Where the kubelet looks for registration sockets.
+pub(crate) const PLUGIN_REGISTRY: &str = "/var/lib/kubelet/plugins_registry";
+/// The CDI folder that drivers write to and containerd reads.
+pub(crate) const CDI: &str = "/var/run/cdi";
+
+/// What a driver finds in its environment.
+pub(crate) fn driver_environment() -> [(&'static str, &'static str); 2] {
+    [("KUBECONFIG", "/run/cluster/conf/driver.kubeconfig"), ("NODE_NAME", NAME)]
+}
+
+/// Runs `component ACTION NAME`: `start`, `stop`, `kill` or `restart` of `kubelet`, `apiserver` and so on.
+pub(crate) async fn component(action: &str, name: &str) -> Result<()> {
+    let output =
+        Command::new("component").args([action, name]).output().await.context("running `component`")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "component {action} {name}: {errors}");
+    Ok(())
+}
+
+/// The log of a component, from which only what is written later is read.
+pub(crate) struct ComponentLog {
+    path: PathBuf,
+    from: usize,
+}
+
+impl ComponentLog {
+    /// From now on.
+    pub(crate) fn of(component: &str) -> Result<Self> {
+        let path = PathBuf::from(format!("/run/cluster/log/{component}.log"));
+        let from = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
+        Ok(Self { path, from: usize::try_from(from).context("a log too long to read")? })
+    }
+
+    /// What was written since.
+    pub(crate) fn read(&self) -> Result<String> {
+        let bytes = fs::read(&self.path).with_context(|| format!("reading {}", self.path.display()))?;
+        Ok(String::from_utf8_lossy(bytes.get(self.from..).unwrap_or_default()).into_owned())
+    }
+
+    /// Whether the kubelet has registered a driver since (it says so at verbosity 4, which it has here).
+    pub(crate) fn says_registered(&self, driver: &str) -> Result<bool> {
+        let name = format!("driverName=\"{driver}\"");
+        Ok(self
+            .read()?
+            .lines()
+            .any(|line| line.contains("\"Registered DRA plugin\"") && line.contains(&name)))
+    }
+}

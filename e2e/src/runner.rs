@@ -1,0 +1,63 @@
+//! Runs scenarios one after the other, each with a deadline and a clean node.
+
+use std::{any::Any, panic::AssertUnwindSafe, time::Instant};
+
+use anyhow::{Result, anyhow};
+use futures::FutureExt as _;
+
+use crate::{
+    context::{Context, Setup},
+    scenario::Scenario,
+};
+
+/// How many passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+}
+
+/// Runs all and prints a line for each, with the chain of causes if it failed.
+pub(crate) async fn run(setup: &Setup, scenarios: &[Scenario]) -> Count {
+    let mut count = Count::default();
+    for scenario in scenarios {
+        let start = Instant::now();
+        let outcome = run_one(setup, scenario).await;
+        let seconds = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => {
+                count.passed += 1;
+                println!("test {} ... ok ({seconds:.1} s)", scenario.name);
+            }
+            Err(error) => {
+                count.failed += 1;
+                println!("test {} ... FAILED ({seconds:.1} s)", scenario.name);
+                error.chain().for_each(|cause| println!("    {}", cause.to_string().replace('\n', "\n    ")));
+            }
+        }
+    }
+    count
+}
+
+async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {
+    let context = Context::new(setup, scenario.name).await?;
+    let work = AssertUnwindSafe((scenario.run)(&context)).catch_unwind();
+    let outcome = match tokio::time::timeout(scenario.deadline, work).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(anyhow!("{}", text_of(&*panic))),
+        Err(_) => Err(anyhow!("not done after {} s", scenario.deadline.as_secs())),
+    };
+    if outcome.is_err() {
+        context.print_driver_logs();
+    }
+    // The first error is the one that tells what is wrong.
+    let cleaned = context.clean_up().await;
+    outcome.and(cleaned)
+}
+
+/// What a panic said.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("without a text"))
+}

@@ -1,0 +1,124 @@
+//! The mock GPU driver in scenarios: how it is started, what its pods look like, which files there are of it.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{context::Context, driver::Driver, eventually::eventually, node, node::ComponentLog};
+
+pub(crate) const DRIVER: &str = "gpu.example.com";
+
+/// The objects of the demo, as they are given to users.
+const DEVICE_CLASS: &str = include_str!("../../../examples/mock-gpu-driver/demo/device-class.yaml");
+const CLAIM_TEMPLATE: &str = include_str!("../../../examples/mock-gpu-driver/demo/claim-template.yaml");
+
+/// Starts the driver and waits until the kubelet has registered it; gives how long that took from the start of the
+/// process.
+///
+/// # Errors
+/// It took more than 5 s.
+pub(crate) async fn start_registered(cx: &Context, arguments: &[&str]) -> Result<(Driver, Duration)> {
+    let log = ComponentLog::of("kubelet")?;
+    let start = Instant::now();
+    let driver = cx.start_driver("mock-gpu-driver", arguments)?;
+    wait_registered(&log).await?;
+    Ok((driver, start.elapsed()))
+}
+
+/// Waits until the kubelet has registered the driver, by what it says since the start of `log`.
+///
+/// # Errors
+/// It took more than 5 s.
+pub(crate) async fn wait_registered(log: &ComponentLog) -> Result<()> {
+    let registered = || async { Ok(log.says_registered(DRIVER)?.then_some(())) };
+    eventually("driver registered by the kubelet", Duration::from_secs(5), registered).await
+}
+
+/// Makes the device class, and the claim template in the scenario's namespace.
+pub(crate) async fn apply_class_and_template(cx: &Context) -> Result<()> {
+    cx.apply(DEVICE_CLASS).await?;
+    cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await?;
+    Ok(())
+}
+
+/// The GPUs that a pod of [`ShellPod::print_env`](crate::pod::ShellPod::print_env) has printed.
+///
+/// # Errors
+/// The variables of a GPU do not fit together.
+pub(crate) async fn gpus_of(cx: &Context, pod: &str) -> Result<Vec<String>> {
+    cx.wait_log_line(pod, "DRA_RESOURCE_DRIVER_NAME=", Duration::from_secs(10)).await?;
+    let log = cx.pod_log(pod).await?;
+    let env: BTreeMap<_, _> = log.lines().filter_map(|line| line.split_once('=')).collect();
+    let mut gpus = Vec::new();
+    for (name, value) in &env {
+        let Some(index) = name.strip_prefix("GPU_DEVICE_").filter(|index| index.parse::<u32>().is_ok())
+        else {
+            continue;
+        };
+        if *value != format!("gpu-{index}")
+            || !env.contains_key(format!("GPU_DEVICE_{index}_RESOURCE_CLAIM").as_str())
+        {
+            bail!("pod {pod} has {name}={value} in {env:?}");
+        }
+        gpus.push((*value).to_owned());
+    }
+    Ok(gpus)
+}
+
+/// Files of the driver on the node.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// Registration and DRA sockets.
+    pub(crate) sockets: Vec<PathBuf>,
+    /// Claim records.
+    pub(crate) records: Vec<PathBuf>,
+    /// CDI files, and whatever else lies in the CDI folder.
+    pub(crate) cdi: Vec<PathBuf>,
+}
+
+/// Looks at the disk.
+pub(crate) fn files() -> Result<Files> {
+    let data = Path::new(node::PLUGINS).join(DRIVER);
+    let mut files = Files { cdi: list(Path::new(node::CDI))?, ..Files::default() };
+    files.sockets = list(Path::new(node::PLUGIN_REGISTRY))?;
+    files
+        .sockets
+        .extend(list(&data)?.into_iter().filter(|path| path.extension().is_some_and(|end| end == "sock")));
+    for boot in list(&data.join("claims"))? {
+        files.records.extend(list(&boot)?);
+    }
+    Ok(files)
+}
+
+/// Waits until the files are as wanted.
+pub(crate) async fn wait_files(
+    what: &str,
+    within: Duration,
+    wanted: impl Fn(&Files) -> bool,
+) -> Result<Files> {
+    let outcome =
+        eventually(what, within, || async { files().map(|files| wanted(&files).then_some(files)) }).await;
+    match outcome {
+        Ok(files) => Ok(files),
+        Err(error) => Err(error.context(format!("{:?}", files()?))),
+    }
+}
+
+/// Waits until no claim has left a file.
+pub(crate) async fn nothing_left() -> Result<()> {
+    let empty = |files: &Files| files.records.is_empty() && files.cdi.is_empty();
+    wait_files("no CDI file and no record", Duration::from_secs(5), empty).await.map(drop)
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("reading {}", folder.display()))?,
+    };
+    entries.map(|entry| Ok(entry?.path())).collect()
+}

@@ -1,0 +1,57 @@
+//! What the driver does for a claim.
+
+use std::time::Duration;
+
+use dra_kubeletplugin::{
+    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceName, DriverName, DriverPlugin, HeldClaim, NodeName,
+    PluginError, PrepareContext, Prepared,
+};
+
+use crate::inventory::{Gpu, Inventory};
+
+/// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
+/// uses.
+#[derive(Debug)]
+pub(crate) struct MockGpus {
+    pub(crate) inventory: Inventory,
+    pub(crate) driver: DriverName,
+    pub(crate) node: NodeName,
+    pub(crate) prepare_delay: Duration,
+    pub(crate) fail_prepare: Option<DeviceName>,
+}
+
+impl DriverPlugin for MockGpus {
+    type State = ();
+
+    async fn prepare(&self, claim: &AllocatedClaim, _: &PrepareContext<()>) -> Result<Prepared, PluginError> {
+        tokio::time::sleep(self.prepare_delay).await;
+        let mut prepared = Prepared::new(());
+        for device in claim.devices() {
+            if self.fail_prepare.as_ref() == Some(device.device()) {
+                return Err(PluginError::new(format!("device {} is set to fail", device.device())));
+            }
+            let gpu = self.inventory.get(device.device());
+            let gpu = gpu.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
+            prepared = prepared.device(device, self.edits(claim, device, gpu));
+        }
+        Ok(prepared)
+    }
+
+    async fn unprepare(&self, _: &HeldClaim<()>) -> Result<(), PluginError> {
+        Ok(())
+    }
+}
+
+impl MockGpus {
+    fn edits(&self, claim: &AllocatedClaim, device: &AllocatedDevice, gpu: &Gpu) -> ContainerEdits {
+        let gpu_env = format!("GPU_DEVICE_{}", gpu.index);
+        ContainerEdits::new()
+            .env("KUBERNETES_NODE_NAME", self.node.as_str())
+            .env("DRA_RESOURCE_DRIVER_NAME", self.driver.as_str())
+            .env("DRA_ADMIN_ACCESS", device.admin_access().to_string())
+            .env(gpu_env.as_str(), gpu.name.as_str())
+            .env(format!("{gpu_env}_RESOURCE_CLAIM"), claim.uid().as_str())
+            .env(format!("{gpu_env}_SHARING_STRATEGY"), "TimeSlicing")
+            .env(format!("{gpu_env}_TIMESLICE_INTERVAL"), "Default")
+    }
+}
