@@ -20,6 +20,7 @@ impl Handle {
     /// Sets what this node offers, all of it: a pool that is not named is withdrawn. Returns at once; the ticket can be
     /// awaited. Nothing is created before the kubelet has registered the plugin, since pods would come too early: their
     /// first prepare would fail, and the kubelet tries again only 60 to 90 s later (kubelet 1.34 to 1.37).
+    #[expect(clippy::must_use_candidate, reason = "most drivers publish once and watch `slices`, if at all")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         self.publisher.publish(resources)
     }

@@ -2,6 +2,7 @@
 
 mod claim;
 mod claims;
+mod digest;
 mod error;
 mod fault;
 mod handle;

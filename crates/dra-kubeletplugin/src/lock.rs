@@ -60,7 +60,12 @@ pub(crate) enum LockError {
 }
 
 /// Takes a lock, trying until `deadline`: polled, as a blocked lock call would park a thread.
-pub(crate) async fn lock(path: &Path, span: Span, mode: Mode, deadline: Instant) -> Result<FileLock, LockError> {
+pub(crate) async fn lock(
+    path: &Path,
+    span: Span,
+    mode: Mode,
+    deadline: Instant,
+) -> Result<FileLock, LockError> {
     let fail = |source| LockError::Io { path: path.to_owned(), source };
     // One descriptor for each lock: with a shared one a second holder would get in, and one unlock would free both.
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use dra_resourceslice::DriverName;
-use sha2::{Digest as _, Sha256};
 
+use crate::digest::sha256_hex;
 /// The longest path of a UNIX socket on Linux: `sun_path` has 108 bytes, one of them the closing NUL.
 pub(crate) const MAX_SOCKET_PATH: usize = 107;
 
@@ -94,7 +94,7 @@ pub(crate) fn is_registration_socket_of(driver: &DriverName, name: &str) -> bool
 
 /// Whether a name in the driver's folder is a DRA socket of this SDK.
 pub(crate) fn is_dra_socket(name: &str) -> bool {
-    name.starts_with("dra-rs-") && name.ends_with(".sock")
+    name.strip_prefix("dra-rs-").is_some_and(|rest| rest.strip_suffix(".sock").is_some())
 }
 
 struct SocketNames<'a> {
@@ -140,9 +140,7 @@ fn short_host(driver: &DriverName) -> String {
 }
 
 fn hex_digest(text: &str, digits: usize) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    hex[..digits].to_owned()
+    sha256_hex(text.as_bytes()).chars().take(digits).collect()
 }
 
 /// Takes the first name that fits with `spare` bytes left.

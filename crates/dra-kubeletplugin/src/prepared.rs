@@ -34,7 +34,7 @@ pub(crate) struct PreparedDevice {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Access {
     /// The SDK writes these edits into the claim's CDI file.
-    Edits(ContainerEdits),
+    Edits(Box<ContainerEdits>),
     /// CDI devices that the driver keeps itself.
     Ids(Vec<QualifiedName>),
 }
@@ -49,7 +49,7 @@ impl<S> Prepared<S> {
     /// gets nothing for it.
     #[must_use]
     pub fn device(mut self, device: &AllocatedDevice, edits: ContainerEdits) -> Self {
-        self.devices.push(PreparedDevice::new(device, Access::Edits(edits)));
+        self.devices.push(PreparedDevice::new(device, Access::Edits(Box::new(edits))));
         self
     }
 

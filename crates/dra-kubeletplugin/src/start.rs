@@ -149,10 +149,11 @@ async fn open_claims<P: DriverPlugin>(
         max_parallel: options.max_parallel,
         instance,
     };
-    let claims = Claims::open(config, data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
-        OpenError::Store(error) => StartError::Store(error),
-        OpenError::Lock(error) => StartError::Lock(error.to_string()),
-    })?;
+    let claims =
+        Claims::open(config, data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
+            OpenError::Store(error) => StartError::Store(error),
+            OpenError::Lock(error) => StartError::Lock(error.to_string()),
+        })?;
     Ok(Arc::new(claims))
 }
 

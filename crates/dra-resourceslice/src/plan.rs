@@ -104,10 +104,10 @@ pub fn plan(desired: &PoolWish, observed: &[ResourceSlice]) -> Plan {
     in_place::plan(&wish, &slices, &observed).unwrap_or_else(|| renewed::plan(&wish, &slices, &observed))
 }
 
-/// The writes that remove a pool. Old generations, which nobody sees, go last.
+/// The writes that remove a pool. Old generations go first: nobody sees them while there is a newer one.
 pub(crate) fn plan_removal(observed: &[ResourceSlice]) -> Vec<Write> {
     let mut slices: Vec<_> = observed.iter().collect();
-    slices.sort_by_key(|slice| (-slice.spec.pool.generation, slice.metadata.name.as_deref()));
+    slices.sort_by_key(|slice| (slice.spec.pool.generation, slice.metadata.name.as_deref()));
     slices.into_iter().map(delete).collect()
 }
 

@@ -17,10 +17,20 @@ pub(crate) struct TestApi {
     slices: Vec<ResourceSlice>,
     version: u64,
     /// The features whose gates are off.
-    pub(crate) drops: Features,
+    drops: Features,
 }
 
 impl TestApi {
+    /// These slices, and an API server that drops these features from now on.
+    pub(crate) fn with(slices: Vec<ResourceSlice>, drops: Features) -> Self {
+        Self { slices, version: 1000, drops }
+    }
+
+    /// The slice of this name.
+    pub(crate) fn get(&self, name: &str) -> &ResourceSlice {
+        &self.slices[self.find(name).expect("the slice is there")]
+    }
+
     pub(crate) fn slices(&self) -> &[ResourceSlice] {
         &self.slices
     }

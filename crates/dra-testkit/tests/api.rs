@@ -1,4 +1,5 @@
 //! The API server stand-in, seen through kube's own client, watcher and reflector.
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ async fn generate_name_makes_different_names() {
 async fn an_update_without_a_change_is_no_event_and_no_new_version() {
     let api = ApiServer::new();
     let created = slices(&api).create(&PostParams::default(), &slice("a", "node-1")).await.expect("created");
-    let same = slices(&api).replace("a", &PostParams::default(), &slice("a", "node-1")).await.expect("updated");
+    let same =
+        slices(&api).replace("a", &PostParams::default(), &slice("a", "node-1")).await.expect("updated");
     assert_eq!(same.resource_version(), created.resource_version());
     let mut other = slice("a", "node-1");
     other.spec.pool.generation = 2;
@@ -116,11 +118,19 @@ async fn status_and_spec_are_written_apart() {
 
     let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}, "status": allocated}));
     let main = claims.patch("c", &PatchParams::default(), &patch).await.expect("patched");
-    assert_eq!((main.status.is_some(), main.labels().len()), (false, 1), "a patch of the object leaves the status");
+    assert_eq!(
+        (main.status.is_some(), main.labels().len()),
+        (false, 1),
+        "a patch of the object leaves the status"
+    );
 
     let patch = Patch::Merge(json!({"metadata": {"labels": {"c": "d"}}, "status": allocated}));
     let status = claims.patch_status("c", &PatchParams::default(), &patch).await.expect("patched");
-    assert_eq!((status.status.is_some(), status.labels().len()), (true, 1), "a patch of the status leaves the rest");
+    assert_eq!(
+        (status.status.is_some(), status.labels().len()),
+        (true, 1),
+        "a patch of the status leaves the rest"
+    );
 }
 
 #[tokio::test]
@@ -130,7 +140,10 @@ async fn apply_creates_merges_and_records_its_manager() {
     let apply = PatchParams::apply("driver");
     let patch = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": slice("a", "node-1").spec});
     let created = slices.patch("a", &apply, &Patch::Apply(&patch)).await.expect("created");
-    assert_eq!(created.metadata.managed_fields.as_ref().and_then(|m| m[0].manager.clone()), Some("driver".into()));
+    assert_eq!(
+        created.metadata.managed_fields.as_ref().and_then(|m| m[0].manager.clone()),
+        Some("driver".into())
+    );
     let again = slices.patch("a", &apply, &Patch::Apply(&patch)).await.expect("the same");
     assert_eq!(again.resource_version(), created.resource_version());
 
@@ -164,7 +177,8 @@ async fn lists_are_selected_and_paged() {
     let unknown = ListParams::default().fields("spec.allNodes=true");
     assert_eq!(code(slices.list(&unknown).await), (400, "BadRequest".into()));
 
-    slices.delete_collection(&DeleteParams::default(), &ListParams::default().fields("spec.nodeName=node-1"))
+    slices
+        .delete_collection(&DeleteParams::default(), &ListParams::default().fields("spec.nodeName=node-1"))
         .await
         .expect("deleted");
     assert_eq!(api.list::<ResourceSlice>().len(), 5);
@@ -320,7 +334,10 @@ async fn the_call_log_tells_who_asked_what() {
     slices(&api).create(&post, &slice("a", "node-1")).await.expect("created");
     let _ = slices(&api).get("b").await;
     let calls = api.take_calls();
-    assert_eq!((calls[0].verb, calls[0].name.as_deref(), calls[0].answer), (Verb::Create, Some("a"), Some(201)));
+    assert_eq!(
+        (calls[0].verb, calls[0].name.as_deref(), calls[0].answer),
+        (Verb::Create, Some("a"), Some(201))
+    );
     assert_eq!(calls[0].field_manager, "me");
     assert_eq!((calls[1].verb, calls[1].name.as_deref(), calls[1].answer), (Verb::Get, Some("b"), Some(404)));
     assert_eq!(api.calls(), []);
@@ -334,9 +351,10 @@ async fn a_client_of_the_served_port_sees_the_same_objects() {
     let path = folder.path().join("kubeconfig");
     served.write_kubeconfig(&path).expect("written");
     let kubeconfig = kube::config::Kubeconfig::read_from(&path).expect("readable");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
-        .await
-        .expect("a config");
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+            .await
+            .expect("a config");
     let client = kube::Client::try_from(config).expect("a client");
     let remote: Api<ResourceSlice> = Api::all(client.clone());
     remote.create(&PostParams::default(), &slice("a", "node-1")).await.expect("created");
@@ -369,11 +387,13 @@ spec:
     assert_eq!(keys.iter().map(ToString::to_string).collect::<Vec<_>>(), ["gpu.example.com", "default/p"]);
     api.apply_yaml(text).expect("applied again");
 
-    let refused = api.apply_yaml("{apiVersion: v1, kind: Secret, metadata: {name: s}}").expect_err("not served");
+    let refused =
+        api.apply_yaml("{apiVersion: v1, kind: Secret, metadata: {name: s}}").expect_err("not served");
     assert!(refused.to_string().contains("Secret"), "{refused}");
     let refused = api.apply_yaml("a: [").expect_err("no YAML");
     assert!(refused.to_string().contains("document 1"), "{refused}");
-    let refused = api.apply_yaml("{apiVersion: v1, kind: Node, metadata: {name: A_B}}").expect_err("bad name");
+    let refused =
+        api.apply_yaml("{apiVersion: v1, kind: Node, metadata: {name: A_B}}").expect_err("bad name");
     assert!(refused.to_string().contains("metadata.name"), "{refused}");
 }
 

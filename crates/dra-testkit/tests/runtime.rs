@@ -1,4 +1,5 @@
 //! The container runtime stand-in over real folders.
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +38,8 @@ fn common_edits_come_once_and_ids_apply_in_order() {
 fn unresolvable_ids_are_all_listed_with_the_broken_files() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("bad.json"), "{").expect("written");
-    let error = applied(&Runtime::new([folder.path()]), &["example.com/gpu=a", "example.com/gpu=b"]).expect_err("none");
+    let error = applied(&Runtime::new([folder.path()]), &["example.com/gpu=a", "example.com/gpu=b"])
+        .expect_err("none");
     let text = error.to_string();
     for part in ["example.com/gpu=a", "example.com/gpu=b", "bad.json"] {
         assert!(text.contains(part), "{text}");

@@ -8,22 +8,31 @@ mod run;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use options::{Cli, Command};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        None => run::run(cli.run).await,
-        Some(Command::Run(options)) => run::run(options).await,
-        Some(Command::Demo(options)) => demo::demo(options).await,
+        Command::Run(options) => run::run(options).await,
+        Command::Demo(options) => demo::demo(options).await,
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", one_line(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes; a cause that the text before it repeats already is left out.
+fn one_line(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
+        match (text.is_empty(), text.contains(&cause)) {
+            (true, _) => cause,
+            (false, true) => text,
+            (false, false) => format!("{text}: {cause}"),
+        }
+    })
 }

@@ -1,23 +1,28 @@
 //! The command line. Each option can also be given as an environment variable.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dra_kubeletplugin::{DeviceName, DriverName, NodeName};
 
 #[derive(Debug, Parser)]
-#[command(
-    name = "mock-gpu-driver",
-    version,
-    about = "A Kubernetes DRA driver for GPUs that do not exist",
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true
-)]
+#[command(name = "mock-gpu-driver", version, about = "A Kubernetes DRA driver for GPUs that do not exist")]
 pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line; without a command it is `run`.
+    pub(crate) fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        let first = arguments.get(1).and_then(|first| first.to_str()).unwrap_or_default();
+        let is_option = first.starts_with('-') && !["-h", "--help", "-V", "--version"].contains(&first);
+        if arguments.len() < 2 || is_option {
+            arguments.insert(arguments.len().min(1), "run".into());
+        }
+        Self::try_parse_from(arguments)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,10 +97,15 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::from_arguments(arguments.iter().map(OsString::from))
+    }
+
     #[test]
     fn every_option_has_its_environment_variable_in_upper_snake_case() {
         let command = Cli::command();
-        for option in command.get_arguments().filter(|option| !matches!(option.get_id().as_str(), "help" | "version")) {
+        let run = command.find_subcommand("run").unwrap();
+        for option in run.get_arguments().filter(|option| option.get_id() != "help") {
             let long = option.get_long().unwrap();
             let expected = long.replace('-', "_").to_uppercase();
             assert_eq!(option.get_env().and_then(|env| env.to_str()), Some(expected.as_str()), "--{long}");
@@ -103,10 +113,18 @@ mod tests {
     }
 
     #[test]
+    fn run_is_the_default_command() {
+        assert!(matches!(parse(&["x", "--node-name", "n"]).unwrap().command, Command::Run(_)));
+        assert!(matches!(parse(&["x", "run", "--node-name", "n"]).unwrap().command, Command::Run(_)));
+        assert!(matches!(parse(&["x", "demo", "--json"]).unwrap().command, Command::Demo(DemoOptions { json: true })));
+        assert_eq!(parse(&["x", "--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
     fn illegal_names_are_refused_with_the_rule() {
-        let error = Cli::try_parse_from(["mock-gpu-driver", "--node-name", "Node_1"]).unwrap_err().to_string();
+        let error = parse(&["x", "--node-name", "Node_1"]).unwrap_err().to_string();
         assert!(error.contains("--node-name") && error.contains("Node_1"), "{error}");
-        let error = Cli::try_parse_from(["x", "--node-name", "n", "--driver-name", "GPU!"]).unwrap_err().to_string();
+        let error = parse(&["x", "--node-name", "n", "--driver-name", "GPU!"]).unwrap_err().to_string();
         assert!(error.contains("--driver-name") && error.contains("GPU!"), "{error}");
     }
 }

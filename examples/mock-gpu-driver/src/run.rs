@@ -60,6 +60,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
             "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
         )?,
     };
+    // The default waits half a minute for a server that does not answer.
     config.connect_timeout = Some(Duration::from_secs(5));
     kube::Client::try_from(config).context("client for the API server")
 }

@@ -8,6 +8,7 @@ fn wanted() -> ClaimRef {
     ClaimRef::new("default", "one", UID.parse().unwrap())
 }
 
+#[expect(clippy::needless_pass_by_value, clippy::unwrap_in_result, reason = "reads better in the tests")]
 fn parse(status: serde_json::Value) -> Result<AllocatedClaim, ClaimError> {
     let object = json!({"metadata": {"namespace": "default", "name": "one", "uid": UID}, "spec": {}, "status": status});
     let driver = "gpu.example.com".parse().unwrap();

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dra_cdi::{DeviceName, InvalidName, InvalidSpec, Kind, Spec};
-use sha2::{Digest as _, Sha256};
+use dra_cdi::{ContainerEdits, DeviceName, FileId, InvalidName, InvalidSpec, Kind, Spec};
 
 use super::record::AnsweredDevice;
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
 /// The claim's CDI file, if it needs one, and the devices for the kubelet.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
-    pub(crate) cdi: Option<Vec<u8>>,
+    pub(crate) cdi: Option<String>,
     pub(crate) devices: Vec<AnsweredDevice>,
 }
 
@@ -37,10 +36,9 @@ pub(crate) enum BadAnswer {
 pub(crate) fn answer(
     kind: &Kind,
     claim: &AllocatedClaim,
-    prepared: Vec<PreparedDevice>,
+    mut prepared: Vec<PreparedDevice>,
 ) -> Result<Answer, BadAnswer> {
-    let mut prepared = prepared;
-    let mut names = Names::new(claim);
+    let mut names = Names::new(claim)?;
     let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
     for result in claim.devices() {
         let position = prepared.iter().position(|device| device.answers(result));
@@ -53,9 +51,9 @@ pub(crate) fn answer(
             // A device without edits cannot stand in a CDI file; its container simply gets nothing for it.
             Access::Edits(edits) if edits.is_empty() => Vec::new(),
             Access::Edits(edits) => {
-                let name: DeviceName = names.next(result).parse()?;
+                let name = names.next(result)?;
                 let id = kind.device(name.clone()).to_string();
-                cdi_devices.push((name, edits));
+                cdi_devices.push((name, *edits));
                 vec![id]
             }
         };
@@ -67,18 +65,20 @@ pub(crate) fn answer(
             cdi_ids: ids,
         });
     }
-    if let Some(extra) = prepared.into_iter().next() {
+    if let Some(extra) = prepared.first() {
         return Err(extra_answer(claim, extra));
     }
     let cdi = if cdi_devices.is_empty() {
         None
     } else {
-        Some(Spec::new(kind.clone(), dra_cdi::ContainerEdits::new(), cdi_devices)?.encode())
+        let spec = Spec::new(kind.clone(), ContainerEdits::new(), cdi_devices)?;
+        // JSON is UTF-8, so nothing is replaced.
+        Some(String::from_utf8_lossy(&spec.encode()).into_owned())
     };
     Ok(Answer { cdi, devices })
 }
 
-fn extra_answer(claim: &AllocatedClaim, extra: PreparedDevice) -> BadAnswer {
+fn extra_answer(claim: &AllocatedClaim, extra: &PreparedDevice) -> BadAnswer {
     let (device, request) = (extra.device.clone(), extra.request.clone());
     if claim.devices().iter().any(|result| extra.answers(result)) {
         BadAnswer::Twice { device, request }
@@ -91,41 +91,34 @@ fn extra_answer(claim: &AllocatedClaim, extra: PreparedDevice) -> BadAnswer {
 /// cache them.
 struct Names<'a> {
     claim: &'a AllocatedClaim,
-    taken: BTreeSet<String>,
+    file: FileId,
+    taken: BTreeSet<DeviceName>,
 }
 
 impl<'a> Names<'a> {
-    fn new(claim: &'a AllocatedClaim) -> Self {
-        Self { claim, taken: BTreeSet::new() }
+    fn new(claim: &'a AllocatedClaim) -> Result<Self, InvalidName> {
+        Ok(Self { claim, file: FileId::new(claim.uid().as_str())?, taken: BTreeSet::new() })
     }
 
-    /// `<claim uid>-<device>[-<share>]`; with a digest of the pool if the claim has that device name from two pools,
-    /// and of the request if one claim looks at one device through several requests.
-    fn next(&mut self, result: &AllocatedDevice) -> String {
-        let mut name = format!("{}-{}", self.claim.uid(), result.device());
-        if let Some(share) = result.share_id() {
-            name = format!("{name}-{share}");
+    fn next(&mut self, result: &AllocatedDevice) -> Result<DeviceName, InvalidName> {
+        let ambiguous =
+            |other: &AllocatedDevice| other.device() == result.device() && other.pool() != result.pool();
+        let pool = self.claim.devices().iter().any(ambiguous).then_some(result.pool().as_str());
+        let name = DeviceName::for_claim(&self.file, result.device().as_str(), result.share_id(), pool)?;
+        // With admin access one claim may look at one device through several requests.
+        let mut unique = name.clone();
+        let mut count = 1;
+        while !self.taken.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{name}-{count}").parse()?;
         }
-        let same_name =
-            |other: &&AllocatedDevice| other.device() == result.device() && other.pool() != result.pool();
-        if self.claim.devices().iter().find(same_name).is_some() {
-            name = format!("{name}-{}", short_digest(result.pool().as_str()));
-        }
-        if self.taken.contains(&name) {
-            name = format!("{name}-{}", short_digest(result.request()));
-        }
-        self.taken.insert(name.clone());
-        name
+        Ok(unique)
     }
-}
-
-fn short_digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use dra_cdi::{ContainerEdits, QualifiedName};
+    use dra_cdi::QualifiedName;
     use serde_json::json;
 
     use super::*;

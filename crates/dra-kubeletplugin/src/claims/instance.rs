@@ -33,7 +33,11 @@ pub(crate) enum JoinError {
 
 impl Instance {
     /// Joins the instances; without `pod_uid` there may be no other, and one that is ending has until `deadline`.
-    pub(crate) async fn join(data: &Path, pod_uid: Option<&str>, deadline: Instant) -> Result<Self, JoinError> {
+    pub(crate) async fn join(
+        data: &Path,
+        pod_uid: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Self, JoinError> {
         let path = path(data);
         let mode = if pod_uid.is_some() { Mode::Shared } else { Mode::Exclusive };
         match lock(&path, Span::WHOLE, mode, deadline).await {

@@ -75,7 +75,9 @@ impl Locks {
         devices: impl Iterator<Item = &DeviceRef>,
         deadline: Instant,
     ) -> Result<Vec<Held>, LockError> {
-        let byte = |device: &DeviceRef| DEVICES_FROM + u64::from(hash(&[device.pool.as_str(), device.device.as_str()]));
+        let byte = |device: &DeviceRef| {
+            DEVICES_FROM + u64::from(hash(&[device.pool.as_str(), device.device.as_str()]))
+        };
         let bytes: BTreeSet<u64> = devices.map(byte).collect();
         let mut held = Vec::with_capacity(bytes.len());
         for offset in bytes {
@@ -86,8 +88,8 @@ impl Locks {
 
     /// Keeps other processes from admitting claims.
     pub(crate) async fn admission(&self, deadline: Instant) -> Result<Arc<FileLock>, LockError> {
-        let _turn = tokio::time::timeout_at(deadline, self.admission_turn.lock()).await;
-        let _turn = _turn.map_err(|_| LockError::Busy { path: self.path.clone() })?;
+        let turn = tokio::time::timeout_at(deadline, self.admission_turn.lock()).await;
+        let _turn = turn.map_err(|_| LockError::Busy { path: self.path.clone() })?;
         if let Some(shared) = locked(&self.admission).upgrade() {
             return Ok(shared);
         }
@@ -170,12 +172,15 @@ mod tests {
     async fn a_lock_on_the_whole_file_as_the_go_helper_takes_it_excludes_all() {
         let folder = tempfile::tempdir().unwrap();
         let locks = Locks::in_folder(folder.path());
-        let go = lock(&folder.path().join("serialize.lock"), Span::WHOLE, Mode::Exclusive, now()).await.unwrap();
+        let go =
+            lock(&folder.path().join("serialize.lock"), Span::WHOLE, Mode::Exclusive, now()).await.unwrap();
         assert!(locks.claim(&"a".parse().unwrap(), now()).await.is_err());
         assert!(locks.admission(now()).await.is_err());
         drop(go);
         let _claim = locks.claim(&"a".parse().unwrap(), now()).await.unwrap();
-        assert!(lock(&folder.path().join("serialize.lock"), Span::WHOLE, Mode::Exclusive, now()).await.is_err());
+        assert!(
+            lock(&folder.path().join("serialize.lock"), Span::WHOLE, Mode::Exclusive, now()).await.is_err()
+        );
     }
 
     #[tokio::test]
@@ -185,7 +190,8 @@ mod tests {
         let tasks = (0..40u8).map(|i| {
             let locks = Arc::clone(&locks);
             tokio::spawn(async move {
-                let names = if i % 2 == 0 { ["gpu-1", "gpu-2", "gpu-3"] } else { ["gpu-3", "gpu-1", "gpu-2"] };
+                let names =
+                    if i % 2 == 0 { ["gpu-1", "gpu-2", "gpu-3"] } else { ["gpu-3", "gpu-1", "gpu-2"] };
                 let held = locks.devices(names.map(device).iter(), later()).await.unwrap();
                 tokio::task::yield_now().await;
                 held.len()

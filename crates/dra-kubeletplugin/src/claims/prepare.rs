@@ -1,6 +1,7 @@
 //! Prepares one claim.
 
 use std::{
+    path::Path,
     pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
@@ -23,7 +24,7 @@ use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef},
     held::UnprepareReason,
     plugin::{DriverPlugin, PluginError, PrepareContext, SaveState},
-    prepared::Prepared,
+    prepared::{Access, Prepared, PreparedDevice},
 };
 
 /// A claim that was fetched longer ago than this before its turn came is fetched again.
@@ -98,11 +99,7 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(record.answer)
     }
 
-    async fn prepare_fresh(
-        &self,
-        turn: Turn,
-        claim: AllocatedClaim,
-    ) -> Result<Vec<AnsweredDevice>, Failure> {
+    async fn prepare_fresh(&self, turn: Turn, claim: AllocatedClaim) -> Result<Vec<AnsweredDevice>, Failure> {
         let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
         let _devices = self.locks.devices(refs, turn.deadline).await?;
         let record = self.admit(&claim, turn.deadline).await?;
@@ -160,23 +157,26 @@ impl<P: DriverPlugin> Claims<P> {
         let state = serde_json::to_value(&prepared.state);
         journal.update(|record| record.state = state.as_ref().ok().cloned());
         state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
-        let answer = cdi::answer(&self.kind, claim, prepared.devices)?;
-        let cdi_text = answer.cdi.map(String::from_utf8).transpose();
-        let cdi_text = cdi_text.map_err(|error| Failure::Internal(error.to_string()))?;
-        let record = Record { completed: true, answer: answer.devices, cdi: cdi_text, ..journal.record() };
-        let devices = record.answer.clone();
-        let id = file_id(claim.uid())?;
+        let (kind, claim, record) = (self.kind.clone(), claim.clone(), journal.record());
         self.disk
             .run(move |store, cdi| {
-                if let Some(bytes) = &record.cdi
+                let answer = cdi::answer(&kind, &claim, resolved(prepared.devices))?;
+                let id = file_id(claim.uid())?;
+                if let Some(bytes) = &answer.cdi
                     && !crate::fault::skips("cdi-write")
                 {
                     cdi.ensure(&id, bytes.as_bytes())?;
                 }
-                Ok(store.write(&record)?)
+                let devices = answer.devices.clone();
+                store.write(&Record {
+                    completed: true,
+                    answer: answer.devices,
+                    cdi: answer.cdi,
+                    ..record
+                })?;
+                Ok(devices)
             })
-            .await?;
-        Ok(devices)
+            .await
     }
 
     /// Undoes what a failed prepare has begun; gives the error for the kubelet.
@@ -244,6 +244,19 @@ impl Disk {
     pub(super) async fn write(&self, record: Record) -> Result<(), Failure> {
         self.run(move |store, _| Ok(store.write(&record)?)).await
     }
+}
+
+/// Runtimes do not follow a link in the host path of a device node. Where this process cannot see the node, the driver
+/// knows better. Blocks.
+fn resolved(mut devices: Vec<PreparedDevice>) -> Vec<PreparedDevice> {
+    for device in &mut devices {
+        if let Access::Edits(edits) = &mut device.access
+            && let Err(error) = dra_cdi::resolve_host_paths(edits, Path::new("/"))
+        {
+            tracing::debug!(device = %device.device, %error, "taking the host path as it is");
+        }
+    }
+    devices
 }
 
 /// A task of the driver ended without an answer.

@@ -9,9 +9,11 @@
 //! The check sum covers the header, so that no flipped bit turns one state into another.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use crate::claim::{Allocation, ClaimRef};
+use crate::{
+    claim::{Allocation, ClaimRef},
+    digest::sha256_hex,
+};
 
 /// The format that this version writes. Formats up to this one are read.
 pub(crate) const FORMAT: u32 = 1;
@@ -92,7 +94,7 @@ impl Record {
         let payload = serde_json::to_string(self)?;
         let phase = if self.completed { "prepared" } else { "started" };
         let mut bytes = format!("{MAGIC} {FORMAT} {phase} {}\n{payload}", payload.len()).into_bytes();
-        let sum = hex(&Sha256::digest(&bytes));
+        let sum = sha256_hex(&bytes);
         bytes.extend_from_slice(format!("{SUM}{sum}\n").as_bytes());
         Ok(bytes)
     }
@@ -111,7 +113,7 @@ impl Decoded {
 fn decode(bytes: &[u8]) -> Result<Decoded, String> {
     let split = bytes.len().checked_sub(SUM_LEN).ok_or("too short for a record")?;
     let (body, sum) = bytes.split_at(split);
-    if sum != format!("{SUM}{}\n", hex(&Sha256::digest(body))).as_bytes() {
+    if sum != format!("{SUM}{}\n", sha256_hex(body)).as_bytes() {
         return Err("the check sum does not match: cut short or changed".to_owned());
     }
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
@@ -136,10 +138,6 @@ fn decode(bytes: &[u8]) -> Result<Decoded, String> {
         _ => return Err(format!("unknown state {phase:?}")),
     };
     Ok(Decoded::Record(Box::new(record)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -199,7 +197,7 @@ mod tests {
     #[test]
     fn an_intact_record_of_a_later_format_is_told_apart_from_a_damaged_one() {
         let mut body = b"dra-claim-record 2 halfway {}\nnot even JSON".to_vec();
-        let sum = hex(&Sha256::digest(&body));
+        let sum = sha256_hex(&body);
         body.extend_from_slice(format!("{SUM}{sum}\n").as_bytes());
         assert_eq!(Decoded::from_bytes(&body), Decoded::Newer { format: 2, record: None });
     }

@@ -12,13 +12,13 @@ use super::{
     Claims, Failure, StoreError, file_id,
     index::Index,
     record::Record,
-    states::Phase,
+    states::{Phase, Undo},
     store::{FileStore, Found},
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef, DeviceRef},
     error::BackgroundError,
-    held::{HeldClaim, UnprepareReason},
+    held::UnprepareReason,
     names::ClaimUid,
     plugin::DriverPlugin,
 };
@@ -59,7 +59,9 @@ impl Memory {
         for store in older {
             for uid in store.claims()? {
                 // A damaged one holds nothing: nothing of its boot runs any more.
-                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } = store.load(&uid)? {
+                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
+                    store.load(&uid)?
+                {
                     memory.index.insert(&record.claim, &record.allocation.results);
                 }
             }
@@ -156,8 +158,8 @@ impl<P: DriverPlugin> Claims<P> {
     async fn undo_rebooted(&self, record: &Record, deadline: Instant) -> Result<(), Failure> {
         let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
         let _devices = self.locks.devices(refs, deadline).await?;
-        let held: HeldClaim<P::State> = self.held_claim(record, UnprepareReason::Reboot);
-        self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await }).await
+        let held = self.held_claim(record, UnprepareReason::Reboot);
+        self.call_undo(Undo::Unprepare, held).await
     }
 
     async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(phase(&store, "a"), Some(Phase::Prepared));
         store.mark_unpreparing(&uid).unwrap();
         assert_eq!(phase(&store, "a"), Some(Phase::Unpreparing));
-        assert_eq!(store.claims().unwrap(), [uid.clone()]);
+        assert_eq!(store.claims().unwrap(), std::slice::from_ref(&uid));
         store.remove(&uid).unwrap();
         store.remove(&uid).unwrap();
         assert_eq!(phase(&store, "a"), None);

@@ -17,7 +17,7 @@ use crate::{
     held::{HeldClaim, HeldDevice, UnprepareReason},
     lock::LockError,
     names::ClaimUid,
-    plugin::{DriverPlugin, PluginError},
+    plugin::DriverPlugin,
 };
 
 /// Kept back from the caller's deadline for the answer that a prepare is still running.
@@ -59,7 +59,9 @@ impl<P: DriverPlugin> Claims<P> {
         match self.load(&claim.uid).await? {
             Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
             Found::Nothing => self.unprepare_unknown(claim).await,
-            Found::Stored { phase, record } => self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await,
+            Found::Stored { phase, record } => {
+                self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
+            }
             // What can be read of it is enough for that.
             Found::Newer { record: Some(record), .. } => {
                 self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
@@ -103,17 +105,7 @@ impl<P: DriverPlugin> Claims<P> {
             let uid = uid.clone();
             self.disk.run(move |store, _| Ok(store.mark_unpreparing(&uid)?)).await?;
         }
-        let held = self.held_claim(record, reason);
-        match undo(phase) {
-            Undo::Unprepare => {
-                self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await })
-                    .await?
-            }
-            Undo::Rollback => {
-                self.call("rollback", held, |plugin, held| async move { plugin.rollback(&held).await })
-                    .await?
-            }
-        }
+        self.call_undo(undo(phase), self.held_claim(record, reason)).await?;
         self.forget(uid).await
     }
 
@@ -142,22 +134,18 @@ impl<P: DriverPlugin> Claims<P> {
     async fn unprepare_unread(&self, claim: ClaimRef) -> Result<(), Failure> {
         let uid = claim.uid.clone();
         let held = HeldClaim { claim, devices: Vec::new(), state: None, reason: UnprepareReason::Unprepare };
-        self.call("unprepare", held, |plugin, held| async move { plugin.unprepare(&held).await }).await?;
+        self.call_undo(Undo::Unprepare, held).await?;
         self.forget(uid).await
     }
 
-    /// Runs a call of the driver in a task of its own, so that a panic is this claim's error.
-    pub(super) async fn call<F>(
-        &self,
-        name: &'static str,
-        held: HeldClaim<P::State>,
-        call: impl FnOnce(Arc<P>, HeldClaim<P::State>) -> F,
-    ) -> Result<(), Failure>
-    where
-        F: Future<Output = Result<(), PluginError>> + Send + 'static,
-    {
-        let called = tokio::spawn(call(Arc::clone(&self.plugin), held)).await;
-        called.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
+    /// Lets the driver undo, in a task of its own, so that a panic is this claim's error.
+    pub(super) async fn call_undo(&self, undo: Undo, held: HeldClaim<P::State>) -> Result<(), Failure> {
+        let plugin = Arc::clone(&self.plugin);
+        let (name, call) = match undo {
+            Undo::Unprepare => ("unprepare", tokio::spawn(async move { plugin.unprepare(&held).await })),
+            Undo::Rollback => ("rollback", tokio::spawn(async move { plugin.rollback(&held).await })),
+        };
+        call.await.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
     }
 
     /// The driver has let go: CDI file first, then the record, so that no file is left without one.

@@ -26,7 +26,7 @@ fn kubelet_authority(path: &Path) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]@".contains(&byte) {
             authority.push(char::from(byte));
         } else {
-            authority.push_str(&format!("%{byte:02X}"));
+            authority = format!("{authority}%{byte:02X}");
         }
     }
     authority

@@ -43,8 +43,8 @@ impl RegistrationServer {
         let listener = socket.take_listener().ok_or(io::ErrorKind::NotConnected)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let stop = CancellationToken::new();
-        let (ended, end) = oneshot::channel();
-        let serve = {
+        let (tell_end, end) = oneshot::channel();
+        let serving = {
             let stop = stop.clone();
             async move {
                 let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
@@ -59,9 +59,9 @@ impl RegistrationServer {
             }
         };
         let thread = thread::Builder::new().name("dra-registration".to_owned()).spawn(move || {
-            let served = runtime.block_on(serve);
+            let served = runtime.block_on(serving);
             // Nobody listens any more once the plugin has stopped.
-            let _ = ended.send(served.map_err(|error| error.to_string()));
+            let _ = tell_end.send(served.map_err(|error| error.to_string()));
         })?;
         let mut server = Self { socket, stop, thread: Some(thread) };
         server.socket.publish(path)?;

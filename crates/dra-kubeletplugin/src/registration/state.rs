@@ -147,7 +147,7 @@ fn log(state: &Registration) {
         Registration::Registered { epoch } => tracing::info!(epoch, "registered by the kubelet"),
         Registration::Refused { reason } => tracing::error!(reason, "refused by the kubelet"),
         Registration::Lost => {
-            tracing::warn!("the kubelet has closed its connection; waiting for it to register us anew")
+            tracing::warn!("the kubelet has closed its connection; waiting for it to register us anew");
         }
     }
 }
@@ -170,8 +170,9 @@ mod tests {
     #[test]
     fn registered_takes_both_the_word_and_the_connection() {
         use Event::{Asked, Connected, Disconnected};
+        type Row<'a> = (&'a [(Event, u64)], u64, Registration);
         let refused = Event::Notified(Err("no".into()));
-        let table: &[(&[(Event, u64)], u64, Registration)] = &[
+        let table: &[Row<'_>] = &[
             (&[], 0, Registration::Waiting { asked: false }),
             (&[(Asked, 0)], 0, Registration::Waiting { asked: true }),
             (&[(Asked, 0), (Connected, 0)], 0, Registration::Waiting { asked: true }),

@@ -89,7 +89,7 @@ mod tests {
         drop(UnixListener::bind(at("dead.other")).unwrap());
         let _alive = UnixListener::bind(at("alive.ours")).unwrap();
         fs::write(at("file.ours"), "no socket").unwrap();
-        let ours = |name: &str| name.ends_with(".ours");
+        let ours = |name: &str| name.strip_suffix(".ours").is_some();
         let removed = sweep_dead_sockets(&[Sweep { folder: folder.path(), ours: &ours }]).await;
         assert_eq!(removed, [at("dead.ours")]);
         let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();

@@ -31,11 +31,16 @@ impl Matching {
         self
     }
 
-    /// Matches slices by the index that their names begin with; newer generations first.
+    /// Matches slices by the index that their names begin with; newer generations first. An index that a matched
+    /// slice has already is not used twice.
     pub(super) fn by_index(mut self, observed: &Observed<'_>) -> Self {
         let count = self.matches.len();
+        let has = |candidate: usize, index| index_of(observed.slices[candidate].name(), count) == Some(index);
         for index in 0..count {
-            self.take_last(index, |candidate| index_of(observed.slices[candidate].name(), count) == Some(index));
+            let used = (0..self.taken.len()).any(|candidate| self.taken[candidate] && has(candidate, index));
+            if !used {
+                self.take_last(index, |candidate| has(candidate, index));
+            }
         }
         self
     }

@@ -174,7 +174,7 @@ fn happen(event: Event, api: &mut TestApi) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn plans_are_complete_and_every_state_in_between_is_safe(events in prop::collection::vec(event(), 1..12)) {

@@ -89,7 +89,8 @@ pub(crate) fn managed_fields(managers: &Managers, api_version: &str, status: boo
 
 fn conflicts(managers: &Managers, manager: &str, wanted: &Fields) -> Vec<Conflict> {
     let others = managers.iter().filter(|(name, _)| *name != manager);
-    let differing = others.flat_map(|(name, fields)| fields.iter().map(move |(path, value)| (name, path, value)));
+    let differing =
+        others.flat_map(|(name, fields)| fields.iter().map(move |(path, value)| (name, path, value)));
     differing
         .filter(|(_, path, value)| wanted.get(*path).is_some_and(|wanted| wanted != *value))
         .map(|(name, path, _)| Conflict { manager: name.clone(), field: display(path) })
@@ -98,7 +99,8 @@ fn conflicts(managers: &Managers, manager: &str, wanted: &Fields) -> Vec<Conflic
 
 /// The part of `path` that no manager applies any more: a list item whole, else the field alone.
 fn released(path: &[Step], managers: &Managers) -> Option<Path> {
-    let applied = |prefix: &[Step]| managers.values().flat_map(BTreeMap::keys).any(|path| path.starts_with(prefix));
+    let applied =
+        |prefix: &[Step]| managers.values().flat_map(BTreeMap::keys).any(|path| path.starts_with(prefix));
     let items = (1..=path.len()).filter(|end| matches!(path[end - 1], Step::Item(_)));
     items.chain([path.len()]).map(|end| &path[..end]).find(|prefix| !applied(prefix)).map(<[Step]>::to_vec)
 }
@@ -230,7 +232,8 @@ mod tests {
     #[test]
     fn a_field_that_is_no_longer_applied_disappears() {
         let (mut live, mut managers) = (json!({"spec": {"kept": 1}}), Managers::new());
-        apply(&mut live, &mut managers, "a", &json!({"spec": {"x": 1, "y": [1, 2]}}), false).expect("applied");
+        apply(&mut live, &mut managers, "a", &json!({"spec": {"x": 1, "y": [1, 2]}}), false)
+            .expect("applied");
         assert_eq!(live, json!({"spec": {"kept": 1, "x": 1, "y": [1, 2]}}));
         apply(&mut live, &mut managers, "a", &json!({"spec": {"x": 2}}), false).expect("applied");
         assert_eq!(live, json!({"spec": {"kept": 1, "x": 2}}));
@@ -252,7 +255,8 @@ mod tests {
     fn two_drivers_keep_their_own_device_statuses() {
         let (mut live, mut managers) = (json!({}), Managers::new());
         let config = |devices: &[Value]| json!({"status": {"devices": devices}});
-        apply(&mut live, &mut managers, "a", &config(&[device("x", 1), device("y", 1)]), false).expect("applied");
+        apply(&mut live, &mut managers, "a", &config(&[device("x", 1), device("y", 1)]), false)
+            .expect("applied");
         apply(&mut live, &mut managers, "b", &config(&[device("z", 2)]), false).expect("applied");
         apply(&mut live, &mut managers, "a", &config(&[device("y", 3)]), false).expect("applied");
         assert_eq!(live, config(&[device("y", 3), device("z", 2)]));

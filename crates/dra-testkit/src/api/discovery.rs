@@ -12,7 +12,8 @@ pub(crate) fn answer(path: &str) -> Option<Value> {
         ["healthz" | "livez" | "readyz"] => Some(json!("ok")),
         ["api"] => Some(json!({"kind": "APIVersions", "versions": [VERSION]})),
         ["apis"] => {
-            let mut groups: Vec<&str> = KINDS.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect();
+            let mut groups: Vec<&str> =
+                KINDS.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect();
             groups.dedup();
             let groups: Vec<Value> = groups.into_iter().map(group).collect();
             Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
@@ -35,7 +36,8 @@ fn group(name: &str) -> Value {
 
 fn resources(group: &str) -> Value {
     let kinds = KINDS.iter().filter(|kind| kind.group == group);
-    let resources: Vec<Value> = kinds.flat_map(|kind| [entry(kind, ""), entry(kind, "/status")]).flatten().collect();
+    let resources: Vec<Value> =
+        kinds.flat_map(|kind| [entry(kind, ""), entry(kind, "/status")]).flatten().collect();
     let version = if group.is_empty() { VERSION.into() } else { format!("{group}/{VERSION}") };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
 }

@@ -52,7 +52,8 @@ where
         Ok(request) => request,
         Err(status) => return Ok(refuse(&status)),
     };
-    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type =
+        head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let payload = Payload::parse(&body, content_type);
     let call = describe(&request, payload.as_ref().ok());
     let index = server.log(call.clone());
@@ -88,11 +89,14 @@ impl Payload {
         if body.is_empty() {
             return Ok(Self::None);
         }
-        let unreadable = |error: &dyn Display| ApiStatus::bad_request(format!("the body cannot be read: {error}"));
+        let unreadable =
+            |error: &dyn Display| ApiStatus::bad_request(format!("the body cannot be read: {error}"));
         let json = || serde_json::from_slice(body).map_err(|error| unreadable(&error));
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json" | "" => Ok(Self::Json(json()?)),
-            "application/merge-patch+json" | "application/strategic-merge-patch+json" => Ok(Self::Merge(json()?)),
+            "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+                Ok(Self::Merge(json()?))
+            }
             "application/apply-patch+yaml" => {
                 Ok(Self::Apply(serde_yaml_ng::from_slice(body).map_err(|error| unreadable(&error))?))
             }
@@ -136,7 +140,12 @@ fn describe(request: &ApiRequest, payload: Option<&Payload>) -> Call {
     }
 }
 
-fn serve(server: &ApiServer, request: &ApiRequest, payload: Payload, call: Call) -> Result<Response<Body>, ApiStatus> {
+fn serve(
+    server: &ApiServer,
+    request: &ApiRequest,
+    payload: Payload,
+    call: Call,
+) -> Result<Response<Body>, ApiStatus> {
     let ApiRequest { kind, verb, namespace, name, status, query } = request;
     let key = Key::new(kind, namespace.as_deref(), name.as_deref().unwrap_or_default());
     let part = if *status { Part::Status } else { Part::Main };
@@ -174,7 +183,10 @@ fn serve(server: &ApiServer, request: &ApiRequest, payload: Payload, call: Call)
         Verb::DeleteCollection => {
             let selector = selector(request)?;
             let deleted = server.delete_selected(kind, &selector);
-            Ok(respond(200, &list::whole(kind, deleted.iter().map(Arc::as_ref), lock(&server.inner.store).version())))
+            Ok(respond(
+                200,
+                &list::whole(kind, deleted.iter().map(Arc::as_ref), lock(&server.inner.store).version()),
+            ))
         }
     }
 }
@@ -215,7 +227,8 @@ fn open_watch(server: &ApiServer, request: &ApiRequest, call: Call) -> Result<Re
     if let Some(name) = &request.name {
         fields = [fields.as_str(), &format!("metadata.name={name}")].join(",");
     }
-    let selector = Selector::parse(request.kind, request.namespace.as_deref(), &fields, &request.query.label_selector)?;
+    let selector =
+        Selector::parse(request.kind, request.namespace.as_deref(), &fields, &request.query.label_selector)?;
     let watch = Watch::open(
         request.kind,
         selector,
@@ -240,7 +253,8 @@ fn preconditions(options: Option<&Value>) -> Preconditions {
 }
 
 fn asks_dry_run(options: Option<&Value>) -> bool {
-    options.is_some_and(|options| options["dryRun"].as_array().is_some_and(|list| list.contains(&json!("All"))))
+    options
+        .is_some_and(|options| options["dryRun"].as_array().is_some_and(|list| list.contains(&json!("All"))))
 }
 
 fn refuse(status: &ApiStatus) -> Response<Body> {

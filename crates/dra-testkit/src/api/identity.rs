@@ -15,8 +15,14 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const MAX_PREFIX: usize = 58;
 
 /// Metadata that the server sets; a client cannot change it.
-const SERVER_FIELDS: [&str; 6] =
-    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
+const SERVER_FIELDS: [&str; 6] = [
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+];
 
 /// The current time in RFC 3339, whole seconds.
 pub(crate) fn now() -> String {

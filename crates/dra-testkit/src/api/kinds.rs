@@ -20,6 +20,7 @@ pub(crate) enum StatusRule {
 
 /// One served kind.
 #[derive(Debug)]
+#[allow(clippy::struct_field_names, reason = "`kind` is the API's own word for it")]
 pub(crate) struct Kind {
     /// API group, empty for the core group.
     pub(crate) group: &'static str,

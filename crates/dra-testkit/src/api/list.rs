@@ -13,11 +13,17 @@ use super::watch::parse_version;
 ///
 /// A page that continues an earlier one shows the objects as they are now, under the version of the first page:
 /// a watch from that version brings everything that happened in between.
-pub(crate) fn page(store: &Store, kind: &Kind, selector: &Selector, query: &Query) -> Result<Value, ApiStatus> {
+pub(crate) fn page(
+    store: &Store,
+    kind: &Kind,
+    selector: &Selector,
+    query: &Query,
+) -> Result<Value, ApiStatus> {
     if !matches!(query.resource_version.as_str(), "" | "0") {
         let version = parse_version(&query.resource_version)?;
         if version > store.version() {
-            let message = format!("resource version {version} is too large, the newest is {}", store.version());
+            let message =
+                format!("resource version {version} is too large, the newest is {}", store.version());
             return Err(ApiStatus::new(504, "Timeout", message));
         }
     }
@@ -31,9 +37,9 @@ pub(crate) fn page(store: &Store, kind: &Kind, selector: &Selector, query: &Quer
             (version, Some(key))
         }
     };
-    let left = store.of_kind(kind).filter(|(key, object)| {
-        after.as_ref().is_none_or(|after| *key > after) && selector.matches(object)
-    });
+    let left = store
+        .of_kind(kind)
+        .filter(|(key, object)| after.as_ref().is_none_or(|after| *key > after) && selector.matches(object));
     let mut left: Vec<(&Key, &Value)> = left.map(|(key, object)| (key, object.as_ref())).collect();
     let rest = if query.limit == 0 { 0 } else { left.len().saturating_sub(query.limit) };
     left.truncate(left.len() - rest);

@@ -59,7 +59,9 @@ pub enum ManifestError {
         reason: String,
     },
     /// The stand-in does not serve the kind.
-    #[error("document {document} is of kind {kind:?} in {api_version:?}, which the stand-in does not serve; leave it out")]
+    #[error(
+        "document {document} is of kind {kind:?} in {api_version:?}, which the stand-in does not serve; leave it out"
+    )]
     UnknownKind {
         /// Which document of the text, counted from 1.
         document: usize,
@@ -78,7 +80,7 @@ pub enum ManifestError {
         /// Its name.
         name: String,
         /// Why.
-        status: ApiStatus,
+        status: Box<ApiStatus>,
     },
 }
 
@@ -105,9 +107,8 @@ impl ApiServer {
         let mut stored = Vec::new();
         for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
             let document_number = index + 1;
-            let object: Value = serde::Deserialize::deserialize(document).map_err(|error| ManifestError::Syntax {
-                document: document_number,
-                reason: error.to_string(),
+            let object: Value = serde::Deserialize::deserialize(document).map_err(|error| {
+                ManifestError::Syntax { document: document_number, reason: error.to_string() }
             })?;
             if !object.is_null() {
                 stored.push(self.apply_document(document_number, object)?);
@@ -126,7 +127,7 @@ impl ApiServer {
         let stored = self.put_value(kind, object);
         stored.map(|stored| key_of(&stored)).map_err(|status| {
             let kind = kind.kind.to_owned();
-            ManifestError::Refused { document, kind, name, status }
+            ManifestError::Refused { document, kind, name, status: Box::new(status) }
         })
     }
 
@@ -151,6 +152,7 @@ impl ApiServer {
     }
 
     /// All objects of the kind, in order of namespace and name.
+    #[must_use]
     pub fn list<K: Resource + DeserializeOwned>(&self) -> Vec<K> {
         let Ok(kind) = kind_of::<K>() else { return Vec::new() };
         let store = lock(&self.inner.store);
@@ -165,7 +167,8 @@ impl ApiServer {
     /// # Errors
     /// What the server answers to such a request: refused fields, a conflict, a kind that is not served.
     pub fn put<K: Resource + Serialize + DeserializeOwned>(&self, object: &K) -> Result<K, ApiStatus> {
-        let object = serde_json::to_value(object).map_err(|error| ApiStatus::bad_request(error.to_string()))?;
+        let object =
+            serde_json::to_value(object).map_err(|error| ApiStatus::bad_request(error.to_string()))?;
         decode(&self.put_value(kind_of::<K>()?, object)?)
     }
 
@@ -242,7 +245,8 @@ impl ApiServer {
             } else {
                 write::create(store, kind, namespace.as_deref(), object.take(), false)?
             };
-            let needs_status = kind.status == StatusRule::DroppedOnCreate || stored.get("status") != status.as_ref();
+            let needs_status =
+                kind.status == StatusRule::DroppedOnCreate || stored.get("status") != status.as_ref();
             if let Some(status) = status
                 && kind.has_status()
                 && needs_status

@@ -25,9 +25,15 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     let small = nanos.abs() < 1024 * NANOS;
     Some(match format {
         Format::Binary if whole && !small => binary(nanos / NANOS),
-        Format::Exponent => decimal(nanos, |power| if power == 0 { String::new() } else { format!("e{power}") }),
+        Format::Exponent => {
+            decimal(nanos, |power| if power == 0 { String::new() } else { format!("e{power}") })
+        }
         Format::Binary | Format::Decimal => decimal(nanos, |power| {
-            DECIMAL.iter().find(|(_, p)| *p == power).map(|(suffix, _)| (*suffix).to_owned()).unwrap_or_default()
+            DECIMAL
+                .iter()
+                .find(|(_, p)| *p == power)
+                .map(|(suffix, _)| (*suffix).to_owned())
+                .unwrap_or_default()
         }),
     })
 }

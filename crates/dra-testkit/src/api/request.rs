@@ -1,6 +1,5 @@
 //! What a request asks for: parsed from method, path and query.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Method;
@@ -24,6 +23,7 @@ pub(crate) struct ApiRequest {
 
 /// The query parameters that the stand-in knows; others are ignored as the real server does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "one for each parameter")]
 pub(crate) struct Query {
     pub(crate) watch: bool,
     pub(crate) resource_version: String,
@@ -92,7 +92,8 @@ impl Target {
             _ => return None,
         };
         let kind = kinds::by_plural(group, plural)?;
-        let scope_fits = if kind.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+        let scope_fits =
+            if kind.namespaced { namespace.is_some() || name.is_none() } else { namespace.is_none() };
         (scope_fits && (!status || kind.has_status())).then(|| Self {
             kind,
             namespace: namespace.map(str::to_owned),
@@ -130,7 +131,7 @@ fn flag(value: &str) -> bool {
     matches!(value, "true" | "1" | "")
 }
 
-fn number<N: std::str::FromStr>(key: &Cow<'_, str>, value: &str) -> Result<N, ApiStatus> {
+fn number<N: std::str::FromStr>(key: &str, value: &str) -> Result<N, ApiStatus> {
     value.parse().map_err(|_| ApiStatus::bad_request(format!("{key} is no whole number: {value:?}")))
 }
 
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn the_query_is_decoded() {
-        let query = Query::parse("fieldSelector=spec.driver%3Dgpu&limit=5&force=true&timeoutSeconds=9").expect("valid");
+        let query = Query::parse("fieldSelector=spec.driver%3Dgpu&limit=5&force=true&timeoutSeconds=9")
+            .expect("valid");
         assert_eq!(query.field_selector, "spec.driver=gpu");
         assert_eq!((query.limit, query.force, query.timeout), (5, true, Some(Duration::from_secs(9))));
     }

@@ -38,9 +38,13 @@ impl Selector {
         let fields = terms(fields)?;
         for term in &fields {
             let key = term.key.as_str();
-            let known = matches!(key, "metadata.name" | "metadata.namespace") || kind.selectable.contains(&key);
+            let known =
+                matches!(key, "metadata.name" | "metadata.namespace") || kind.selectable.contains(&key);
             if !known || matches!(term.test, Test::Exists | Test::Missing) {
-                return Err(ApiStatus::bad_request(format!("{} cannot be selected by field {key}", kind.plural)));
+                return Err(ApiStatus::bad_request(format!(
+                    "{} cannot be selected by field {key}",
+                    kind.plural
+                )));
             }
         }
         Ok(Self { namespace: namespace.map(str::to_owned), fields, labels: terms(labels)? })
@@ -56,7 +60,10 @@ impl Selector {
                 // A field that is not set selects like an empty one.
                 term.test.holds(Some(value.as_str().unwrap_or_default()))
             })
-            && self.labels.iter().all(|term| term.test.holds(object["metadata"]["labels"][&term.key].as_str()))
+            && self
+                .labels
+                .iter()
+                .all(|term| term.test.holds(object["metadata"]["labels"][&term.key].as_str()))
     }
 }
 

@@ -156,7 +156,8 @@ mod tests {
         let first = put(&mut store, "a");
         put(&mut store, "b");
         store.remove(&key("a")).expect("there");
-        let later: Vec<(u64, bool)> = store.changes_after(first).map(|c| (c.version, c.after.is_some())).collect();
+        let later: Vec<(u64, bool)> =
+            store.changes_after(first).map(|c| (c.version, c.after.is_some())).collect();
         assert_eq!(later, [(first + 1, true), (first + 2, false)]);
     }
 

@@ -82,7 +82,20 @@ impl Watch {
         let start = Instant::now();
         let bookmarks = query.bookmarks.then(|| interval_at(start + BOOKMARKS, BOOKMARKS));
         let deadline = start + query.timeout.unwrap_or(LONGEST).min(LONGEST);
-        Ok(Self { kind, selector, store, faults, call, seen, lines, bookmarks, deadline, version, ended, done: false })
+        Ok(Self {
+            kind,
+            selector,
+            store,
+            faults,
+            call,
+            seen,
+            lines,
+            bookmarks,
+            deadline,
+            version,
+            ended,
+            done: false,
+        })
     }
 
     /// The lines as they become known. Ends at the client's time-out, or when all watches are ended.

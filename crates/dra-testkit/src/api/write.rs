@@ -83,13 +83,27 @@ fn create_with(
 }
 
 /// Replaces one part of an object.
-pub(crate) fn update(store: &mut Store, kind: &Kind, key: &Key, object: Value, part: Part, dry_run: bool) -> Written {
+pub(crate) fn update(
+    store: &mut Store,
+    kind: &Kind,
+    key: &Key,
+    object: Value,
+    part: Part,
+    dry_run: bool,
+) -> Written {
     let entry = existing(store, kind, key)?;
     replace(store, kind, key, entry, object, part, dry_run)
 }
 
 /// Applies a JSON merge patch (RFC 7396) to one part of an object.
-pub(crate) fn merge(store: &mut Store, kind: &Kind, key: &Key, patch: &Value, part: Part, dry_run: bool) -> Written {
+pub(crate) fn merge(
+    store: &mut Store,
+    kind: &Kind,
+    key: &Key,
+    patch: &Value,
+    part: Part,
+    dry_run: bool,
+) -> Written {
     let entry = existing(store, kind, key)?;
     let mut object = (*entry.object).clone();
     // Without a version in the patch there is no check of it.
@@ -111,7 +125,10 @@ pub(crate) fn apply(
     set_type(kind, &mut config)?;
     let metadata = &config["metadata"];
     if metadata["name"].as_str().is_some_and(|name| name != key.name) {
-        return Err(ApiStatus::bad_request(format!("metadata.name is not {:?}, the name of the path", key.name)));
+        return Err(ApiStatus::bad_request(format!(
+            "metadata.name is not {:?}, the name of the path",
+            key.name
+        )));
     }
     let Some(mut entry) = store.get(key).cloned() else {
         if part == Part::Status {
@@ -137,14 +154,21 @@ pub(crate) fn apply(
 }
 
 /// Deletes an object, or marks it as being deleted if it has finalizers.
-pub(crate) fn delete(store: &mut Store, kind: &Kind, key: &Key, only_if: &Preconditions, dry_run: bool) -> Written {
+pub(crate) fn delete(
+    store: &mut Store,
+    kind: &Kind,
+    key: &Key,
+    only_if: &Preconditions,
+    dry_run: bool,
+) -> Written {
     let entry = existing(store, kind, key)?;
     let metadata = &entry.object["metadata"];
     for (field, wanted) in [("uid", &only_if.uid), ("resourceVersion", &only_if.resource_version)] {
         if let Some(wanted) = wanted
             && metadata[field] != wanted.as_str()
         {
-            let message = format!("{} {:?} has {field} {}, not {wanted:?}", kind.resource(), key.name, metadata[field]);
+            let message =
+                format!("{} {:?} has {field} {}, not {wanted:?}", kind.resource(), key.name, metadata[field]);
             return Err(ApiStatus::conflict(message));
         }
     }
@@ -205,7 +229,9 @@ fn replace(
         return Ok(entry.object);
     }
     let metadata = &entry.object["metadata"];
-    if metadata["deletionTimestamp"].is_string() && metadata["finalizers"].as_array().is_none_or(Vec::is_empty) {
+    if metadata["deletionTimestamp"].is_string()
+        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
+    {
         store.put(key.clone(), entry);
         return store.remove(key).ok_or_else(|| ApiStatus::not_found(kind, &key.name));
     }
@@ -231,7 +257,9 @@ fn set_type(kind: &Kind, object: &mut Value) -> Result<(), ApiStatus> {
     for (field, wanted) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
         match map.get(field).and_then(Value::as_str) {
             Some(given) if !given.is_empty() && given != wanted => {
-                return Err(ApiStatus::bad_request(format!("{field} is {given:?}, the path is of {wanted:?}")));
+                return Err(ApiStatus::bad_request(format!(
+                    "{field} is {given:?}, the path is of {wanted:?}"
+                )));
             }
             _ => {
                 map.insert(field.into(), wanted.into());

@@ -10,15 +10,14 @@ const KEPT: &[u8] = b"-_.~!$&'()*+,;=:[]@";
 
 /// The authority that grpc-go sends for a socket at this path.
 pub(super) fn encode(path: &str) -> String {
-    let mut text = String::with_capacity(path.len() * 2);
-    for byte in path.bytes() {
+    let encoded = path.bytes().map(|byte| {
         if byte.is_ascii_alphanumeric() || KEPT.contains(&byte) {
-            text.push(char::from(byte));
+            char::from(byte).to_string()
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            format!("%{byte:02X}")
         }
-    }
-    text
+    });
+    encoded.collect()
 }
 
 /// The authority for this path as a server's HTTP library reads it, or `None` if it refuses it.

@@ -48,7 +48,8 @@ pub(super) async fn prepare(
             Ok(results(answer, |entry| (entry.error, entry.devices.into_iter().map(from_v1).collect())))
         }
         DraService::V1Beta1 => {
-            let request = dra_v1beta1::NodePrepareResourcesRequest { claims: claims.iter().map(v1beta1).collect() };
+            let request =
+                dra_v1beta1::NodePrepareResourcesRequest { claims: claims.iter().map(v1beta1).collect() };
             let mut client = V1Beta1Client::with_origin(client, Uri::from_static(ORIGIN));
             let call = client.node_prepare_resources(deadline(request, timeout));
             let answer = limited(PREPARE, driver, timeout, call).await?.claims;
@@ -69,7 +70,8 @@ pub(super) async fn unprepare(target: Target<'_>, claims: &[ClaimRef]) -> Result
             Ok(results(answer, |entry| (entry.error, ())))
         }
         DraService::V1Beta1 => {
-            let request = dra_v1beta1::NodeUnprepareResourcesRequest { claims: claims.iter().map(v1beta1).collect() };
+            let request =
+                dra_v1beta1::NodeUnprepareResourcesRequest { claims: claims.iter().map(v1beta1).collect() };
             let mut client = V1Beta1Client::with_origin(client, Uri::from_static(ORIGIN));
             let call = client.node_unprepare_resources(deadline(request, timeout));
             let answer = limited(UNPREPARE, driver, timeout, call).await?.claims;

@@ -91,10 +91,13 @@ pub(super) fn check<T>(
         };
         match result {
             Ok(value) => done.insert(uid, value),
-            Err(message) => return Err(KubeletError::Claim { method, driver, claim: claim.clone(), message }),
+            Err(message) => {
+                return Err(KubeletError::Claim { method, driver, claim: Box::new(claim.clone()), message });
+            }
         };
     }
-    let skipped: Vec<ClaimRef> = asked.iter().filter(|claim| !done.contains_key(&claim.uid)).cloned().collect();
+    let skipped: Vec<ClaimRef> =
+        asked.iter().filter(|claim| !done.contains_key(&claim.uid)).cloned().collect();
     if skipped.is_empty() {
         return Ok(done);
     }
@@ -115,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_full_answer_passes() {
-        let done = check("M", "d", &claims(&["1", "2"]), answer(&[("1", Ok(())), ("2", Ok(()))])).expect("fine");
+        let done =
+            check("M", "d", &claims(&["1", "2"]), answer(&[("1", Ok(())), ("2", Ok(()))])).expect("fine");
         assert_eq!(done.len(), 2);
     }
 
@@ -127,7 +131,8 @@ mod tests {
             (vec![("1", Ok(())), ("2", Err("no power"))], "no power"),
             (vec![("1", Ok(())), ("2", Ok(())), ("3", Ok(()))], "unknown claim UID \"3\""),
         ] {
-            let error = check("M", "d", &claims(&["1", "2"]), answer(&entries)).expect_err("refused").to_string();
+            let error =
+                check("M", "d", &claims(&["1", "2"]), answer(&entries)).expect_err("refused").to_string();
             assert!(error.contains(text), "{error}");
         }
     }
@@ -141,7 +146,9 @@ mod tests {
             cdi_device_ids: Vec::new(),
             share_id: None,
         };
-        assert!(device(&["a"]).serves(Some("a")) && device(&[]).serves(Some("a")) && device(&["a"]).serves(None));
+        assert!(
+            device(&["a"]).serves(Some("a")) && device(&[]).serves(Some("a")) && device(&["a"]).serves(None)
+        );
         assert!(!device(&["a"]).serves(Some("b")));
     }
 }

@@ -37,7 +37,9 @@ pub(super) async fn connect(path: &Path) -> io::Result<(Client, Driver)> {
 ///
 /// # Errors
 /// If the authority is none.
-pub(super) fn origin(authority: impl TryInto<http::uri::Authority, Error: Into<http::Error>>) -> http::Result<Uri> {
+pub(super) fn origin(
+    authority: impl TryInto<http::uri::Authority, Error: Into<http::Error>>,
+) -> http::Result<Uri> {
     Uri::builder().scheme("http").authority(authority).path_and_query("/").build()
 }
 

@@ -46,7 +46,9 @@ pub enum KubeletError {
         reason: String,
     },
     /// The driver failed the whole call.
-    #[error("{method} of driver {driver} failed as a whole: {status}; a driver should report errors by claim")]
+    #[error(
+        "{method} of driver {driver} failed as a whole: {status}; a driver should report errors by claim"
+    )]
     Call {
         /// The call.
         method: &'static str,
@@ -73,12 +75,14 @@ pub enum KubeletError {
         /// Name of the driver.
         driver: String,
         /// The claim.
-        claim: ClaimRef,
+        claim: Box<ClaimRef>,
         /// The driver's text.
         message: String,
     },
     /// The driver answered for a claim that it was not asked for.
-    #[error("{method} of driver {driver} returned a result for unknown claim UID {uid:?}; answer only what was asked")]
+    #[error(
+        "{method} of driver {driver} returned a result for unknown claim UID {uid:?}; answer only what was asked"
+    )]
     UnknownClaim {
         /// The call.
         method: &'static str,
@@ -111,7 +115,8 @@ fn describe(refused: &BTreeMap<PathBuf, String>) -> String {
     if refused.is_empty() {
         return "no socket was refused".into();
     }
-    let lines: Vec<String> = refused.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect();
+    let lines: Vec<String> =
+        refused.iter().map(|(path, reason)| format!("{}: {reason}", path.display())).collect();
     lines.join("; ")
 }
 

@@ -66,10 +66,10 @@ pub(super) async fn run(options: KubeletBuilder, plugins: Arc<Plugins>) {
 impl NodeSlices {
     /// Deletes the node's slices, of one driver or of all.
     fn wipe(&self, driver: Option<&str>) {
-        let mut selector = format!("spec.nodeName={}", self.node);
-        if let Some(driver) = driver {
-            selector.push_str(&format!(",spec.driver={driver}"));
-        }
+        let selector = match driver {
+            None => format!("spec.nodeName={}", self.node),
+            Some(driver) => format!("spec.nodeName={},spec.driver={driver}", self.node),
+        };
         match self.api.delete_where::<ResourceSlice>(&selector) {
             Ok(count) => tracing::debug!(selector, count, "slices wiped"),
             Err(error) => tracing::warn!(selector, %error, "cannot wipe slices"),

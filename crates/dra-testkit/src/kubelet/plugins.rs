@@ -68,7 +68,8 @@ impl Plugins {
     /// The kubelet's reason if another plugin of the driver has the same endpoint.
     pub(super) fn add(&self, info: RegisteredPlugin, pauses: (Duration, Duration)) -> Result<(), String> {
         let mut state = lock(&self.state);
-        let twin = state.plugins.iter().find(|p| p.info.driver == info.driver && p.info.endpoint == info.endpoint);
+        let twin =
+            state.plugins.iter().find(|p| p.info.driver == info.driver && p.info.endpoint == info.endpoint);
         if twin.is_some() {
             let (endpoint, driver) = (info.endpoint.display(), &info.driver);
             return Err(format!("endpoint {endpoint} already registered for DRA driver plugin {driver}"));
@@ -76,7 +77,9 @@ impl Plugins {
         let stop = CancellationToken::new();
         let (sender, link) = watch::channel(Link::Connecting);
         let (endpoint, changed) = (info.endpoint.clone(), self.changed.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(keep_connected(endpoint, pauses, sender, changed)));
+        tokio::spawn(
+            stop.clone().run_until_cancelled_owned(keep_connected(endpoint, pauses, sender, changed)),
+        );
         state.plugins.push(Plugin { info, confirmed: false, link, _connection: stop.drop_guard() });
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
+use super::Kubelet;
 use super::claims::{ClaimRef, PreparedDevice};
 use super::error::KubeletError;
-use super::Kubelet;
 use crate::api::ApiServer;
 
 /// A pod whose claims are prepared.
@@ -35,9 +35,10 @@ impl PreparedPod {
     #[must_use]
     pub fn cdi_device_ids(&self, pod: &Pod, container: &str) -> Vec<String> {
         let containers = pod.spec.iter().flat_map(|spec| {
-            spec.containers.iter().map(|c| (&c.name, &c.resources)).chain(
-                spec.init_containers.iter().flatten().map(|c| (&c.name, &c.resources)),
-            )
+            spec.containers
+                .iter()
+                .map(|c| (&c.name, &c.resources))
+                .chain(spec.init_containers.iter().flatten().map(|c| (&c.name, &c.resources)))
         });
         let uses = containers
             .filter(|(name, _)| *name == container)
@@ -66,9 +67,12 @@ impl Kubelet {
         let mut prepared = PreparedPod { claims: BTreeMap::new() };
         for (name, claim) in claims_of(api, pod)? {
             let drivers = drivers_of(&claim);
-            prepared.claims.insert(name, PreparedClaim { claim: (&claim).into(), drivers, devices: Vec::new() });
+            prepared
+                .claims
+                .insert(name, PreparedClaim { claim: (&claim).into(), drivers, devices: Vec::new() });
         }
-        let drivers: BTreeSet<String> = prepared.claims.values().flat_map(|claim| claim.drivers.clone()).collect();
+        let drivers: BTreeSet<String> =
+            prepared.claims.values().flat_map(|claim| claim.drivers.clone()).collect();
         for driver in drivers {
             let mut devices = self.prepare(&driver, &prepared.claims_of(&driver)).await?;
             for claim in prepared.claims.values_mut() {
@@ -117,8 +121,9 @@ fn claims_of(api: &ApiServer, pod: &Pod) -> Result<Vec<(String, ResourceClaim)>,
     let named = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let mut claims = Vec::new();
     for entry in named {
-        let name = claim_name(pod, entry)
-            .ok_or_else(|| error(format!("claim {:?} has not been made from its template yet", entry.name)))?;
+        let name = claim_name(pod, entry).ok_or_else(|| {
+            error(format!("claim {:?} has not been made from its template yet", entry.name))
+        })?;
         let claim: ResourceClaim = api
             .get((namespace, name))
             .ok_or_else(|| error(format!("ResourceClaim {namespace}/{name} does not exist")))?;
@@ -128,7 +133,9 @@ fn claims_of(api: &ApiServer, pod: &Pod) -> Result<Vec<(String, ResourceClaim)>,
         }
         let uid = pod.metadata.uid.as_deref();
         if !status.reserved_for.iter().flatten().any(|consumer| Some(consumer.uid.as_str()) == uid) {
-            return Err(error(format!("the pod is not allowed to use ResourceClaim {namespace}/{name}: not reserved")));
+            return Err(error(format!(
+                "the pod is not allowed to use ResourceClaim {namespace}/{name}: not reserved"
+            )));
         }
         claims.push((entry.name.clone(), claim));
     }
@@ -139,7 +146,9 @@ fn claims_of(api: &ApiServer, pod: &Pod) -> Result<Vec<(String, ResourceClaim)>,
 pub(crate) fn claim_name<'a>(pod: &'a Pod, entry: &'a PodResourceClaim) -> Option<&'a str> {
     let made = || {
         let statuses = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
-        statuses.filter(|status| status.name == entry.name).find_map(|status| status.resource_claim_name.as_deref())
+        statuses
+            .filter(|status| status.name == entry.name)
+            .find_map(|status| status.resource_claim_name.as_deref())
     };
     entry.resource_claim_name.as_deref().or_else(made)
 }

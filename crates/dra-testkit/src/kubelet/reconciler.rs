@@ -141,9 +141,9 @@ mod tests {
         for pause in [1, 2, 4, 4] {
             assert_eq!(reconciler.step(&seen(&path, one), now).len(), 1);
             reconciler.finished(&path, one, false, now);
-            now += pause * SECOND - Duration::from_millis(1);
-            assert_eq!(reconciler.step(&seen(&path, two), now), [], "pause of {pause} s");
-            now += Duration::from_millis(1);
+            let almost = now + Duration::from_millis(pause * 1000 - 1);
+            assert_eq!(reconciler.step(&seen(&path, two), almost), [], "pause of {pause} s");
+            now += Duration::from_secs(pause);
         }
         reconciler.step(&seen(&path, one), now);
         reconciler.finished(&path, one, true, now);

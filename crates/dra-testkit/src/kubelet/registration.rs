@@ -7,8 +7,8 @@ use std::time::Duration;
 use dra_kubeletplugin::wire::registration::registration_client::RegistrationClient;
 use dra_kubeletplugin::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use tokio::time::timeout;
-use tokio_util::sync::DropGuard;
 use tokio_util::sync::CancellationToken;
+use tokio_util::sync::DropGuard;
 
 use super::authority;
 use super::connection::{self, Client};
@@ -32,14 +32,19 @@ const DRA_PLUGIN: &str = "DRAPlugin";
 ///
 /// # Errors
 /// Why the plugin is not registered. It has been told, unless the connection itself failed.
-pub(super) async fn register(socket: &Path, options: &KubeletBuilder, plugins: &Plugins) -> Result<(), String> {
+pub(super) async fn register(
+    socket: &Path,
+    options: &KubeletBuilder,
+    plugins: &Plugins,
+) -> Result<(), String> {
     let (mut client, _connection) = dial(socket, options.dial_timeout).await?;
     let info = timeout(GET_INFO, client.get_info(deadline(InfoRequest {}, GET_INFO)))
         .await
         .map_err(|_| format!("GetInfo was not answered within {} s", GET_INFO.as_secs()))?
         .map_err(|status| format!("GetInfo failed: {status}"))?
         .into_inner();
-    let added = describe(socket, info, options).and_then(|plugin| plugins.add(plugin, options.reconnect_pause));
+    let added =
+        describe(socket, info, options).and_then(|plugin| plugins.add(plugin, options.reconnect_pause));
     if let Err(reason) = added {
         let refusal = RegistrationStatus {
             plugin_registered: false,
@@ -100,7 +105,11 @@ fn log_dial(socket: &Path, error: &io::Error) {
 fn describe(socket: &Path, info: PluginInfo, options: &KubeletBuilder) -> Result<RegisteredPlugin, String> {
     let PluginInfo { r#type, name, endpoint, supported_versions } = info;
     if r#type != DRA_PLUGIN {
-        return Err(format!("no handler registered for plugin type: {:?} at socket {}", r#type, socket.display()));
+        return Err(format!(
+            "no handler registered for plugin type: {:?} at socket {}",
+            r#type,
+            socket.display()
+        ));
     }
     let service = services::choose(&supported_versions, &options.services)?;
     let endpoint = if endpoint.is_empty() { socket.to_owned() } else { PathBuf::from(endpoint) };

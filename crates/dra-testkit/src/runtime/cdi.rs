@@ -105,7 +105,8 @@ pub(super) struct NetDevice {
 /// Versions that runtimes take, oldest first.
 const VERSIONS: [&str; 8] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
 
-const HOOKS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+const HOOKS: [&str; 6] =
+    ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
 impl CdiSpec {
     /// Reads the text of a file. JSON must mean the same to a YAML parser, which is what runtimes use.
@@ -113,9 +114,13 @@ impl CdiSpec {
     /// # Errors
     /// Why a runtime would refuse the file.
     pub(super) fn read(text: &str, is_json: bool) -> Result<Self, String> {
-        let yaml: serde_json::Value = serde_yaml_ng::from_str(text).map_err(|error| format!("as YAML: {error}"))?;
+        // YAML's own value type refuses a key that is there twice; JSON's would take the last.
+        let yaml: serde_yaml_ng::Value =
+            serde_yaml_ng::from_str(text).map_err(|error| format!("as YAML: {error}"))?;
+        let yaml = serde_json::to_value(yaml).map_err(|error| format!("as YAML: {error}"))?;
         if is_json {
-            let json: serde_json::Value = serde_json::from_str(text).map_err(|error| format!("as JSON: {error}"))?;
+            let json: serde_json::Value =
+                serde_json::from_str(text).map_err(|error| format!("as JSON: {error}"))?;
             if json != yaml || has_json_only_escape(text) {
                 return Err("means one thing as JSON and another, or nothing, as YAML".into());
             }
@@ -151,7 +156,8 @@ impl CdiSpec {
     fn check_version(&self, class: &str) -> Result<(), String> {
         let declared = self.cdi_version.strip_prefix('v').unwrap_or(&self.cdi_version);
         let position = |version: &str| VERSIONS.iter().position(|known| *known == version);
-        let declared = position(declared).ok_or_else(|| format!("cdiVersion {:?} is not known", self.cdi_version))?;
+        let declared =
+            position(declared).ok_or_else(|| format!("cdiVersion {:?} is not known", self.cdi_version))?;
         let needed = self.needed_version(class);
         if position(needed).is_some_and(|needed| declared < needed) {
             return Err(format!("cdiVersion is {:?}, the content needs {needed}", self.cdi_version));
@@ -161,8 +167,10 @@ impl CdiSpec {
 
     /// The lowest version that has everything that the file uses.
     fn needed_version(&self, class: &str) -> &'static str {
-        let edits = || std::iter::once(&self.container_edits).chain(self.devices.iter().map(|d| &d.container_edits));
-        let annotated = !self.annotations.is_empty() || self.devices.iter().any(|d| !d.annotations.is_empty());
+        let edits =
+            || std::iter::once(&self.container_edits).chain(self.devices.iter().map(|d| &d.container_edits));
+        let annotated =
+            !self.annotations.is_empty() || self.devices.iter().any(|d| !d.annotations.is_empty());
         let new_rdt = |rdt: &CdiIntelRdt| !rdt.schemata.is_empty() || rdt.enable_monitoring;
         if edits().any(|e| !e.net_devices.is_empty() || e.intel_rdt.as_ref().is_some_and(new_rdt)) {
             "1.1.0"
@@ -250,7 +258,9 @@ fn has_json_only_escape(text: &str) -> bool {
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         let escape = &rest[at + 1..];
-        if escape.starts_with('/') || ["ud8", "ud9", "uda", "udb"].iter().any(|half| starts_with(escape, half)) {
+        if escape.starts_with('/')
+            || ["ud8", "ud9", "uda", "udb"].iter().any(|half| starts_with(escape, half))
+        {
             return true;
         }
         let escaped = escape.chars().next().map_or(0, char::len_utf8);
@@ -341,13 +351,16 @@ mod tests {
         ] {
             assert!(CdiSpec::read(&raw.replace(sound, hostile), true).is_err(), "{hostile:?}");
         }
-        assert!(CdiSpec::read(&raw.replace("A=b", "A=\\\\/"), true).is_ok(), "an escaped backslash before a slash");
-    }
+        assert!(
+            CdiSpec::read(&raw.replace("A=b", "A=\\\\/"), true).is_ok(),
+            "an escaped backslash before a slash"
+        );
     }
 
     #[test]
     fn yaml_files_are_read_too() {
-        let text = "cdiVersion: 0.3.0\nkind: example.com/dev\ndevices:\n- name: a\n  containerEdits: {env: [A=b]}\n";
+        let text =
+            "cdiVersion: 0.3.0\nkind: example.com/dev\ndevices:\n- name: a\n  containerEdits: {env: [A=b]}\n";
         assert!(CdiSpec::read(text, false).is_ok());
         assert!(CdiSpec::read(text, true).is_err(), "it is no JSON");
     }

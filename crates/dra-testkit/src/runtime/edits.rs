@@ -50,7 +50,7 @@ fn set_env(spec: &mut OciSpec, entry: &str) {
 }
 
 fn add_device(spec: &mut OciSpec, node: DeviceNode) {
-    let owner = |own: Option<u32>, process: u32| own.or((process > 0).then_some(process));
+    let owner = |own: Option<u32>, process: u32| own.or_else(|| (process > 0).then_some(process));
     if matches!(node.r#type.as_str(), "b" | "c") {
         let access = if node.permissions.is_empty() { "rwm".to_owned() } else { node.permissions };
         let (r#type, major, minor) = (node.r#type.clone(), node.major, node.minor);
@@ -86,7 +86,12 @@ impl From<&CdiMount> for Mount {
 
 impl From<&CdiHook> for Hook {
     fn from(hook: &CdiHook) -> Self {
-        Self { path: hook.path.clone(), args: hook.args.clone(), env: hook.env.clone(), timeout: hook.timeout }
+        Self {
+            path: hook.path.clone(),
+            args: hook.args.clone(),
+            env: hook.env.clone(),
+            timeout: hook.timeout,
+        }
     }
 }
 
@@ -126,7 +131,8 @@ mod tests {
         let spec = OciSpec { uid: 1000, ..OciSpec::default() };
         let node = json!({"path": "/dev/gpu", "type": "c", "major": 195, "minor": 300});
         let spec = after(spec, json!({"deviceNodes": [node]}));
-        let node = json!({"path": "/dev/gpu", "type": "c", "major": 195, "minor": 1, "permissions": "rw", "uid": 0});
+        let node =
+            json!({"path": "/dev/gpu", "type": "c", "major": 195, "minor": 1, "permissions": "rw", "uid": 0});
         let spec = after(spec, json!({"deviceNodes": [node]}));
         assert_eq!(spec.devices.len(), 1);
         assert_eq!((spec.devices[0].minor, spec.devices[0].uid, spec.devices[0].gid), (1, Some(0), None));
@@ -146,7 +152,8 @@ mod tests {
 
     #[test]
     fn groups_are_not_repeated_and_the_last_rdt_wins() {
-        let spec = after(OciSpec::default(), json!({"additionalGids": [5, 0, 5], "intelRdt": {"closID": "a"}}));
+        let spec =
+            after(OciSpec::default(), json!({"additionalGids": [5, 0, 5], "intelRdt": {"closID": "a"}}));
         let spec = after(spec, json!({"additionalGids": [5, 6], "intelRdt": {"closID": "b"}}));
         assert_eq!(spec.additional_gids, [5, 6]);
         assert_eq!(spec.intel_rdt.map(|rdt| rdt.clos_id), Some("b".into()));

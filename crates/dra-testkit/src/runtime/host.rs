@@ -20,7 +20,8 @@ pub(super) fn complete(node: &DeviceNode) -> Result<DeviceNode, String> {
         return Ok(node);
     }
     let path = &node.host_path;
-    let metadata = fs::symlink_metadata(path).map_err(|error| format!("device node {path:?} of the host: {error}"))?;
+    let metadata =
+        fs::symlink_metadata(path).map_err(|error| format!("device node {path:?} of the host: {error}"))?;
     let kind = metadata.file_type();
     let found = if kind.is_char_device() {
         "c"
@@ -40,7 +41,7 @@ pub(super) fn complete(node: &DeviceNode) -> Result<DeviceNode, String> {
     if node.major == 0 && node.r#type != "p" {
         (node.major, node.minor) = numbers(metadata.rdev());
     }
-    node.file_mode = node.file_mode.or(Some(metadata.mode()));
+    node.file_mode = node.file_mode.or_else(|| Some(metadata.mode()));
     Ok(node)
 }
 
@@ -56,20 +57,21 @@ mod tests {
 
     use super::*;
 
-    fn completed(node: Value) -> Result<DeviceNode, String> {
-        complete(&serde_json::from_value(node).expect("a node"))
+    fn node(node: Value) -> DeviceNode {
+        serde_json::from_value(node).expect("a node")
     }
 
     #[test]
     fn the_host_tells_what_is_left_out() {
-        let node = completed(json!({"path": "/dev/mine", "hostPath": "/dev/null"})).expect("there");
+        let node = complete(&node(json!({"path": "/dev/mine", "hostPath": "/dev/null"}))).expect("there");
         assert_eq!((node.r#type.as_str(), node.major, node.minor), ("c", 1, 3));
         assert_eq!(node.file_mode.map(|mode| mode & 0o170_000), Some(0o020_000));
     }
 
     #[test]
     fn with_type_and_major_the_host_is_not_asked() {
-        let node = completed(json!({"path": "/dev/no-such", "type": "c", "major": 195})).expect("complete");
+        let node =
+            complete(&node(json!({"path": "/dev/no-such", "type": "c", "major": 195}))).expect("complete");
         assert_eq!((node.major, node.file_mode), (195, None));
     }
 
@@ -78,10 +80,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/dev/null", &link).expect("linked");
-        assert!(completed(json!({"path": "/dev/no-such"})).is_err());
-        assert!(completed(json!({"path": "/dev/null", "type": "b"})).is_err());
-        assert!(completed(json!({"path": folder.path()})).is_err());
-        assert!(completed(json!({"path": link})).is_err());
+        assert!(complete(&node(json!({"path": "/dev/no-such"}))).is_err());
+        assert!(complete(&node(json!({"path": "/dev/null", "type": "b"}))).is_err());
+        assert!(complete(&node(json!({"path": folder.path()}))).is_err());
+        assert!(complete(&node(json!({"path": link}))).is_err());
     }
 
     #[test]

@@ -239,7 +239,8 @@ impl dra_v1beta1::dra_plugin_server::DraPlugin for Server {
     ) -> Result<Response<dra_v1beta1::NodePrepareResourcesResponse>, Status> {
         let uids = request.into_inner().claims.into_iter().map(|claim| claim.uid).collect();
         let entry = |(uid, _): (String, Result<(), String>)| {
-            let device = dra_v1beta1::Device { device_name: "beta-0".into(), ..dra_v1beta1::Device::default() };
+            let device =
+                dra_v1beta1::Device { device_name: "beta-0".into(), ..dra_v1beta1::Device::default() };
             (uid, dra_v1beta1::NodePrepareResourceResponse { devices: vec![device], error: String::new() })
         };
         let claims = self.prepare(uids).await?.into_iter().map(entry).collect();

@@ -1,4 +1,5 @@
 //! The kubelet stand-in against a small driver of its own, over real sockets.
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod driver;
 
@@ -105,7 +106,8 @@ async fn bad_answers_are_the_kubelets_errors() {
         let error = kubelet.prepare(DRIVER, &claims(&["1", "2"])).await.expect_err("refused").to_string();
         assert!(error.contains(text), "{error}");
     }
-    let (_node, kubelet, _driver) = registered(Behaviour { refuses: Some("2"), ..Behaviour::default() }).await;
+    let (_node, kubelet, _driver) =
+        registered(Behaviour { refuses: Some("2"), ..Behaviour::default() }).await;
     let answer = kubelet.prepare_unchecked(DRIVER, &claims(&["1", "2"])).await.expect("answered");
     assert!(answer["1"].is_ok() && answer["2"].is_err());
 }
@@ -114,7 +116,10 @@ async fn bad_answers_are_the_kubelets_errors() {
 async fn the_newest_connected_instance_is_used_and_the_older_one_comes_back() {
     let (node, kubelet, old) = registered(Behaviour::default()).await;
     let new = Driver::start(&node, "b", Behaviour::default());
-    eventually("both registered", || kubelet.registered().iter().filter(|plugin| plugin.connected).count() == 2).await;
+    eventually("both registered", || {
+        kubelet.registered().iter().filter(|plugin| plugin.connected).count() == 2
+    })
+    .await;
     kubelet.prepare(DRIVER, &claims(&["1"])).await.expect("prepared");
     assert_eq!((old.seen(|seen| seen.prepared.len()), new.seen(|seen| seen.prepared.len())), (0, 1));
     new.end().await;
@@ -187,8 +192,10 @@ async fn slices_are_wiped_at_start_and_after_the_driver_has_been_away() {
     api.put(&slice("other", "node-2")).expect("stored");
     let node = TempNode::new().expect("a node");
     let driver = Driver::start(&node, "a", Behaviour::default());
-    let kubelet =
-        Kubelet::builder(node.kubelet()).wipe_slices(&api, "node-1").wipe_after(Duration::from_millis(50)).start();
+    let kubelet = Kubelet::builder(node.kubelet())
+        .wipe_slices(&api, "node-1")
+        .wipe_after(Duration::from_millis(50))
+        .start();
     kubelet.wait_registered(DRIVER, SOON).await.expect("registered");
     assert_eq!(names(&api), [Some("other".to_owned())], "wiped at start");
     api.put(&slice("mine", "node-1")).expect("stored");

@@ -129,7 +129,8 @@ fn check_result(found: &mut Findings, at: &str, result: &Value) {
 
 /// A device status must belong to an allocated device.
 fn device_statuses(found: &mut Findings, results: &[Value], statuses: &[Value]) {
-    let key = |value: &Value| ["driver", "pool", "device", "shareID"].map(|field| text(&value[field]).to_owned());
+    let key =
+        |value: &Value| ["driver", "pool", "device", "shareID"].map(|field| text(&value[field]).to_owned());
     for (index, status) in statuses.iter().enumerate() {
         let at = format!("status.devices[{index}]");
         if !results.iter().any(|result| key(result) == key(status)) {
@@ -179,15 +180,31 @@ mod tests {
         for (pointer, value, field) in [
             ("/spec/devices/requests/0/name", json!("a/b"), "spec.devices.requests[0].name"),
             ("/spec/devices/requests/0/exactly", json!(null), "spec.devices.requests[0]"),
-            ("/spec/devices/requests/0/exactly/deviceClassName", json!(""), "spec.devices.requests[0].exactly.deviceClassName"),
+            (
+                "/spec/devices/requests/0/exactly/deviceClassName",
+                json!(""),
+                "spec.devices.requests[0].exactly.deviceClassName",
+            ),
             ("/spec/devices/requests/0/exactly/count", json!(0), "spec.devices.requests[0].exactly.count"),
-            ("/spec/devices/config/0/opaque/parameters", json!([]), "spec.devices.config[0].opaque.parameters"),
-            ("/status/allocation/devices/results/0/device", json!("GPU"), "status.allocation.devices.results[0].device"),
+            (
+                "/spec/devices/config/0/opaque/parameters",
+                json!([]),
+                "spec.devices.config[0].opaque.parameters",
+            ),
+            (
+                "/status/allocation/devices/results/0/device",
+                json!("GPU"),
+                "status.allocation.devices.results[0].device",
+            ),
             ("/status/devices/0/device", json!("gpu-1"), "status.devices[0]"),
         ] {
             let mut claim = claim();
             *claim.pointer_mut(pointer).expect("exists") = value;
-            assert!(fields(None, &claim).iter().any(|found| found == field), "{pointer}: {:?}", fields(None, &claim));
+            assert!(
+                fields(None, &claim).iter().any(|found| found == field),
+                "{pointer}: {:?}",
+                fields(None, &claim)
+            );
         }
     }
 

@@ -62,10 +62,13 @@ fn check_attribute(found: &mut Findings, at: &str, attribute: &Value) -> usize {
     if length == 0 && lists.count() > 0 {
         found.add(Cause::required(at, "a list must not be empty"));
     }
-    for value in attribute["string"].as_str().into_iter().chain(items(&attribute["strings"]).iter().map(text)) {
+    for value in attribute["string"].as_str().into_iter().chain(items(&attribute["strings"]).iter().map(text))
+    {
         found.text(&format!("{at}.string"), value, |value| names::limit(value, MAX_TEXT));
     }
-    for value in attribute["version"].as_str().into_iter().chain(items(&attribute["versions"]).iter().map(text)) {
+    for value in
+        attribute["version"].as_str().into_iter().chain(items(&attribute["versions"]).iter().map(text))
+    {
         found.text(&format!("{at}.version"), value, names::semver);
     }
     SCALARS.iter().filter(is_set).count() + length
@@ -161,7 +164,10 @@ mod tests {
             (json!({"capacity": {"a b": {"value": "1"}}}), "d.capacity"),
             (json!({"taints": [{"key": "a", "effect": "Never"}]}), "d.taints[0].effect"),
             (json!({"taints": [{"key": "", "effect": "None"}]}), "d.taints[0].key"),
-            (json!({"consumesCounters": [{"counterSet": "a", "counters": {}}]}), "d.consumesCounters[0].counters"),
+            (
+                json!({"consumesCounters": [{"counterSet": "a", "counters": {}}]}),
+                "d.consumesCounters[0].counters",
+            ),
             (json!({"bindingConditions": ["a"]}), "d"),
             (json!({"bindingConditions": ["a"], "bindingFailureConditions": ["a"]}), "d.bindingConditions"),
         ] {

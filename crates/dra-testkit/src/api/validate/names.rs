@@ -82,9 +82,13 @@ pub(super) fn semver(text: &str) -> Rule {
     let number = |part: &str| digits(part) && (part == "0" || !part.starts_with('0'));
     let word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let core_fits = core.split('.').count() == 3 && core.split('.').all(number);
-    let pre_fits = pre.is_none_or(|pre| pre.split('.').all(|part| word(part) && (!digits(part) || number(part))));
+    let pre_fits =
+        pre.is_none_or(|pre| pre.split('.').all(|part| word(part) && (!digits(part) || number(part))));
     let build_fits = build.is_none_or(|build| build.split('.').all(word));
-    must(core_fits && pre_fits && build_fits, "is no semantic version (three numbers, no leading zeros, no v)")
+    must(
+        core_fits && pre_fits && build_fits,
+        "is no semantic version (three numbers, no leading zeros, no v)",
+    )
 }
 
 /// Lower-case UUID.

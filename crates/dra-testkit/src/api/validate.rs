@@ -80,7 +80,11 @@ fn metadata(found: &mut Findings, metadata: &Value) {
     found.name("metadata.name", &metadata["name"], names::dns_subdomain);
     for (key, value) in entries(&metadata["labels"]) {
         found.text("metadata.labels", key, names::label_key);
-        found.text(&format!("metadata.labels[{key}]"), value.as_str().unwrap_or_default(), names::label_value);
+        found.text(
+            &format!("metadata.labels[{key}]"),
+            value.as_str().unwrap_or_default(),
+            names::label_value,
+        );
     }
 }
 

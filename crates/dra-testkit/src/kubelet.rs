@@ -38,6 +38,8 @@ pub use plugins::RegisteredPlugin;
 pub use pods::{PreparedClaim, PreparedPod};
 pub use services::DraService;
 
+pub(crate) use pods::claim_name;
+
 use crate::api::lock;
 use calls::Target;
 use plugins::{Link, Plugins};
@@ -130,12 +132,17 @@ impl Kubelet {
     ///
     /// # Cancel safety
     /// Safe: nothing but the wait is lost.
-    pub async fn wait_registered(&self, driver: &str, timeout: Duration) -> Result<RegisteredPlugin, KubeletError> {
+    pub async fn wait_registered(
+        &self,
+        driver: &str,
+        timeout: Duration,
+    ) -> Result<RegisteredPlugin, KubeletError> {
         let mut changes = self.plugins.changes();
         let search = async {
             loop {
                 changes.mark_unchanged();
-                let found = self.registered().into_iter().rfind(|plugin| plugin.driver == driver && plugin.connected);
+                let found =
+                    self.registered().into_iter().rfind(|plugin| plugin.driver == driver && plugin.connected);
                 if let Some(plugin) = found {
                     return plugin;
                 }
@@ -219,9 +226,12 @@ impl Kubelet {
             Ok(client) => {
                 Ok(Target { driver, service: plugin.service, client, timeout: self.options.call_timeout })
             }
-            Err(reason) => {
-                Err(KubeletError::Unavailable { method, driver: driver.to_owned(), endpoint: plugin.endpoint, reason })
-            }
+            Err(reason) => Err(KubeletError::Unavailable {
+                method,
+                driver: driver.to_owned(),
+                endpoint: plugin.endpoint,
+                reason,
+            }),
         }
     }
 }

@@ -126,5 +126,7 @@ fn list(ids: &BTreeMap<String, String>) -> String {
 }
 
 fn also(files: &BTreeMap<PathBuf, String>) -> String {
-    files.iter().map(|(file, reason)| format!("; {} is unusable: {reason}", file.display())).collect()
+    let lines: Vec<String> =
+        files.iter().map(|(file, reason)| format!("; {} is unusable: {reason}", file.display())).collect();
+    lines.concat()
 }

@@ -1,0 +1,347 @@
+//! A stand-in for the control plane: makes claims from templates, allocates them by count, and frees them.
+//!
+//! It works on an [`ApiServer`] stand-in. Allocation knows `exactly` requests with a `count`, and device classes
+//! whose only selector is `device.driver == "<driver>"`; CEL expressions are not evaluated, and what is not
+//! supported is an error that says so. Taints, tolerations, admin access, pool generations and node selectors are
+//! respected; devices that consume shared counters are never chosen, and each device goes to one claim only.
+
+mod allocate;
+mod class;
+mod error;
+mod nodes;
+mod pools;
+mod templates;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus, ResourceClaimTemplate,
+    ResourceSlice,
+};
+
+pub use error::SchedulerError;
+
+use crate::api::{ApiServer, ApiStatus, ObjectKey};
+use crate::kubelet::claim_name;
+use allocate::Inventory;
+
+/// Keeps an allocated claim from disappearing while it is in use.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+/// The control-plane stand-in. Acts only when it is called.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use dra_testkit::{api::ApiServer, scheduler::Scheduler};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// let api = ApiServer::new();
+/// api.node("node-1")?;
+/// api.apply_yaml(r#"
+/// apiVersion: resource.k8s.io/v1
+/// kind: ResourceSlice
+/// metadata: {name: slice-1}
+/// spec:
+///   driver: gpu.example.com
+///   nodeName: node-1
+///   pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+///   devices: [{name: gpu-0}]
+/// ---
+/// apiVersion: resource.k8s.io/v1
+/// kind: DeviceClass
+/// metadata: {name: gpu.example.com}
+/// spec:
+///   selectors: [{cel: {expression: "device.driver == 'gpu.example.com'"}}]
+/// ---
+/// apiVersion: resource.k8s.io/v1
+/// kind: ResourceClaimTemplate
+/// metadata: {name: one-gpu}
+/// spec:
+///   spec:
+///     devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}
+/// ---
+/// apiVersion: v1
+/// kind: Pod
+/// metadata: {name: pod-1}
+/// spec:
+///   containers: [{name: main, image: any, resources: {claims: [{name: gpu}]}}]
+///   resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]
+/// "#)?;
+///
+/// let scheduled = Scheduler::new(&api).schedule(("default", "pod-1"))?;
+/// assert_eq!(scheduled.node, "node-1");
+/// assert!(scheduled.claims[0].status.as_ref().is_some_and(|status| status.allocation.is_some()));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    api: ApiServer,
+}
+
+/// A pod with its node and claims.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Scheduled {
+    /// The pod as it is stored now.
+    pub pod: Pod,
+    /// Name of its node.
+    pub node: String,
+    /// Its claims in the pod's order, allocated and reserved.
+    pub claims: Vec<ResourceClaim>,
+}
+
+impl Scheduler {
+    /// A control plane over this server.
+    #[must_use]
+    pub fn new(api: &ApiServer) -> Self {
+        Self { api: api.clone() }
+    }
+
+    /// Schedules a pod: makes its claims from templates, finds a node where all can be allocated, allocates and
+    /// reserves them, and binds the pod to the node. A pod that is bound already keeps its node.
+    ///
+    /// # Errors
+    /// If something that the pod needs does not exist, no node fits, or something is asked that is not supported.
+    pub fn schedule(&self, pod: impl Into<ObjectKey>) -> Result<Scheduled, SchedulerError> {
+        let key = pod.into();
+        let mut pod: Pod =
+            self.api.get(key.clone()).ok_or_else(|| missing("the scheduler", "Pod", &key.to_string()))?;
+        let claims = self.claims_of(&mut pod)?;
+        let (node, claims) = self.place(&pod, &claims)?;
+        let claims: Result<Vec<ResourceClaim>, _> =
+            claims.into_iter().map(|claim| self.reserve(claim, &pod)).collect();
+        pod.spec.get_or_insert_default().node_name = Some(node.clone());
+        let pod = self.put(&pod)?;
+        Ok(Scheduled { pod, node, claims: claims? })
+    }
+
+    /// Like [`Scheduler::schedule`], but tries again after each change, for example until the driver has published
+    /// its slices.
+    ///
+    /// # Errors
+    /// After `timeout` with the latest reason, or at once if waiting cannot help.
+    ///
+    /// # Cancel safety
+    /// Safe: each try is done or not begun.
+    pub async fn schedule_within(
+        &self,
+        pod: impl Into<ObjectKey>,
+        timeout: Duration,
+    ) -> Result<Scheduled, SchedulerError> {
+        let pod = pod.into();
+        let mut last = None;
+        let what = format!("pod {pod} to be scheduled");
+        let attempt = |_: &ApiServer| match self.schedule(pod.clone()) {
+            Err(error) if error.is_temporary() => {
+                last = Some(Box::new(error));
+                None
+            }
+            result => Some(result),
+        };
+        match self.api.wait_until(&what, timeout, attempt).await {
+            Ok(result) => result,
+            Err(wait) => {
+                let last =
+                    last.unwrap_or_else(|| Box::new(missing("the scheduler", "Pod", &pod.to_string())));
+                Err(SchedulerError::NotInTime { wait, last })
+            }
+        }
+    }
+
+    /// Frees what pods that are gone, or have ended, leave behind: reservations, allocations that nobody holds any
+    /// more, and claims that were made for a pod that is gone.
+    ///
+    /// Call it once the kubelet has unprepared the claims. Returns how many claims changed.
+    ///
+    /// # Errors
+    /// If a write is refused.
+    pub fn collect(&self) -> Result<usize, SchedulerError> {
+        let pods = self.api.list::<Pod>();
+        let uid = |pod: &Pod| pod.metadata.uid.clone();
+        let existing: BTreeSet<String> = pods.iter().filter_map(uid).collect();
+        let active: BTreeSet<String> = pods.iter().filter(|pod| !has_ended(pod)).filter_map(uid).collect();
+        let mut changed = 0;
+        for claim in self.api.list::<ResourceClaim>() {
+            let is_orphan = templates::owner(&claim).is_some_and(|owner| !existing.contains(owner));
+            let status = claim.status.clone().unwrap_or_default();
+            let is_active = |consumer: &ResourceClaimConsumerReference| active.contains(&consumer.uid);
+            let held: Vec<_> =
+                status.reserved_for.iter().flatten().filter(|c| is_active(c)).cloned().collect();
+            let frees = held.len() < status.reserved_for.as_ref().map_or(0, Vec::len);
+            if frees || is_orphan {
+                self.free(claim, held, is_orphan)?;
+                changed += 1;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The pod's claims, made from templates where there are none yet.
+    fn claims_of(&self, pod: &mut Pod) -> Result<Vec<ResourceClaim>, SchedulerError> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let wanted_by = format!("pod {}", name_of(pod));
+        let entries = pod.spec.as_ref().and_then(|spec| spec.resource_claims.clone()).unwrap_or_default();
+        let mut claims = Vec::new();
+        for entry in entries {
+            if let Some(name) = claim_name(pod, &entry) {
+                let full_name = format!("{namespace}/{name}");
+                let claim = self.api.get((namespace.as_str(), name));
+                claims.push(claim.ok_or_else(|| missing(&wanted_by, "ResourceClaim", &full_name))?);
+                continue;
+            }
+            let name = entry.resource_claim_template_name.unwrap_or_default();
+            let template: ResourceClaimTemplate =
+                self.api.get((namespace.as_str(), name.as_str())).ok_or_else(|| {
+                    missing(&wanted_by, "ResourceClaimTemplate", &format!("{namespace}/{name}"))
+                })?;
+            let claim = self.put(&templates::claim(pod, &entry.name, &template))?;
+            templates::record(pod, &entry.name, &claim);
+            *pod = self.put(pod)?;
+            claims.push(claim);
+        }
+        Ok(claims)
+    }
+
+    /// A node on which all claims can be allocated, and the claims with their allocations.
+    fn place(
+        &self,
+        pod: &Pod,
+        claims: &[ResourceClaim],
+    ) -> Result<(String, Vec<ResourceClaim>), SchedulerError> {
+        let bound = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let mut reasons = Vec::new();
+        for node in self.api.list::<Node>() {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let closed = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+            let is_candidate = bound.as_ref().map_or(!closed, |bound| *bound == name);
+            if !is_candidate {
+                continue;
+            }
+            match self.allocate_all(claims, &node) {
+                Ok(claims) => return Ok((name, claims)),
+                Err(error @ SchedulerError::Unsupported { .. }) => return Err(error),
+                Err(error) => reasons.push(format!("{name}: {error}")),
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push("there is no node for it".into());
+        }
+        Err(SchedulerError::NoNode { pod: name_of(pod), reasons })
+    }
+
+    fn allocate_all(
+        &self,
+        claims: &[ResourceClaim],
+        node: &Node,
+    ) -> Result<Vec<ResourceClaim>, SchedulerError> {
+        let slices = self.api.list::<ResourceSlice>();
+        let named = |class: DeviceClass| Some((class.metadata.name.clone()?, class));
+        let classes = self.api.list::<DeviceClass>().into_iter().filter_map(named).collect();
+        let in_use = allocate::in_use(&self.api.list::<ResourceClaim>());
+        let mut inventory = Inventory { classes: &classes, slices: &slices, in_use };
+        let mut allocated = Vec::new();
+        for claim in claims {
+            let mut claim = claim.clone();
+            let earlier = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            if let Some(earlier) = earlier {
+                if earlier.node_selector.as_ref().is_some_and(|selector| !nodes::selects(selector, node)) {
+                    return Err(SchedulerError::Elsewhere { claim: claim.metadata.name.unwrap_or_default() });
+                }
+            } else {
+                let allocation = allocate::allocate(&claim, node, &mut inventory)?;
+                claim.status.get_or_insert_default().allocation = Some(allocation);
+            }
+            allocated.push(claim);
+        }
+        Ok(allocated)
+    }
+
+    /// Stores the claim's allocation and reserves it for the pod.
+    fn reserve(&self, mut claim: ResourceClaim, pod: &Pod) -> Result<ResourceClaim, SchedulerError> {
+        let finalizers = claim.metadata.finalizers.get_or_insert_default();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let reserved = claim.status.get_or_insert_default().reserved_for.get_or_insert_default();
+        if !reserved.iter().any(|consumer| consumer.uid == uid) {
+            reserved.push(ResourceClaimConsumerReference {
+                resource: "pods".into(),
+                name: pod.metadata.name.clone().unwrap_or_default(),
+                uid,
+                ..ResourceClaimConsumerReference::default()
+            });
+        }
+        self.put(&claim)
+    }
+
+    /// Leaves only the reservations `held`; without any, gives the allocation back; deletes an orphan.
+    fn free(
+        &self,
+        mut claim: ResourceClaim,
+        held: Vec<ResourceClaimConsumerReference>,
+        is_orphan: bool,
+    ) -> Result<(), SchedulerError> {
+        let is_free = held.is_empty();
+        if is_free {
+            claim.status = Some(ResourceClaimStatus::default());
+            claim.metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer != FINALIZER);
+        } else {
+            claim.status.get_or_insert_default().reserved_for = Some(held);
+        }
+        // The status goes first: without the finalizer the claim may disappear.
+        let finalizers = claim.metadata.finalizers.take();
+        let stored: Option<ResourceClaim> = self.api.get(key_of(&claim));
+        claim.metadata.finalizers = stored.and_then(|claim| claim.metadata.finalizers);
+        let mut claim = self.put(&claim)?;
+        claim.metadata.finalizers = finalizers;
+        let key = key_of(&claim);
+        let what = format!("ResourceClaim {key}");
+        let is_leaving = claim.metadata.deletion_timestamp.is_some();
+        let result = if is_free && is_leaving {
+            self.api.remove::<ResourceClaim>(key);
+            Ok(())
+        } else {
+            self.put(&claim)?;
+            if is_orphan { self.api.delete::<ResourceClaim>(key) } else { Ok(()) }
+        };
+        result.map_err(|status| SchedulerError::Api { what, status: Box::new(status) })
+    }
+
+    fn put<K>(&self, object: &K) -> Result<K, SchedulerError>
+    where
+        K: k8s_openapi::Resource
+            + k8s_openapi::Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let refused = |status: ApiStatus| {
+            let metadata = object.metadata();
+            let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
+            SchedulerError::Api { what: format!("{} {name:?}", K::KIND), status: Box::new(status) }
+        };
+        self.api.put(object).map_err(refused)
+    }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn key_of(claim: &ResourceClaim) -> ObjectKey {
+    let metadata = &claim.metadata;
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    (text(&metadata.namespace).as_str(), text(&metadata.name).as_str()).into()
+}
+
+fn name_of(pod: &Pod) -> String {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", text(&pod.metadata.namespace), text(&pod.metadata.name))
+}
+
+fn missing(wanted_by: &str, kind: &'static str, name: &str) -> SchedulerError {
+    SchedulerError::Missing { wanted_by: wanted_by.to_owned(), kind, name: name.to_owned() }
+}
