@@ -103,13 +103,14 @@ impl Context {
         Ok(found)
     }
 
-    /// Prints the end of what each driver has printed.
+    /// Prints the end of what the last drivers have printed.
     pub(crate) fn print_driver_logs(&self) {
+        const DRIVERS: usize = 2;
         const LINES: usize = 20;
-        for driver in self.drivers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for driver in self.drivers().iter().rev().take(DRIVERS).rev() {
             let text = driver.log().unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
-            println!("--- {}, last lines of {}", driver.log_path().display(), lines.len());
+            println!("--- the last of {1} lines of {0}", driver.log_path().display(), lines.len());
             lines[lines.len().saturating_sub(LINES)..].iter().for_each(|line| println!("    {line}"));
         }
     }

@@ -8,7 +8,10 @@ use k8s_openapi::api::resource::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::names::ClaimUid;
+use crate::{
+    config::{ConfigSource, OpaqueConfig},
+    names::ClaimUid,
+};
 
 /// Which claim: the UID decides, namespace and name say where to look it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -128,56 +131,6 @@ impl AllocatedDevice {
     #[must_use]
     pub fn consumed_capacity(&self) -> &BTreeMap<String, String> {
         &self.consumed_capacity
-    }
-}
-
-/// Configuration that a device class or a claim carries for this driver
-/// (`status.allocation.devices.config[]` of the claim).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpaqueConfig {
-    source: ConfigSource,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    requests: Vec<String>,
-    parameters: serde_json::Value,
-}
-
-/// Who wrote a configuration; what a claim says goes before what its class says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum ConfigSource {
-    /// The administrator, in the `DeviceClass`.
-    #[serde(rename = "FromClass")]
-    Class,
-    /// The user, in the claim.
-    #[serde(rename = "FromClaim")]
-    Claim,
-}
-
-impl OpaqueConfig {
-    /// Who wrote it.
-    #[must_use]
-    pub fn source(&self) -> ConfigSource {
-        self.source
-    }
-
-    /// The requests that it is for; none means all.
-    #[must_use]
-    pub fn requests(&self) -> &[String] {
-        &self.requests
-    }
-
-    /// The driver's own object, as it was written.
-    #[must_use]
-    pub fn parameters(&self) -> &serde_json::Value {
-        &self.parameters
-    }
-
-    /// Whether it is meant for this device: by the full name of the request or by its base.
-    #[must_use]
-    pub fn applies_to(&self, device: &AllocatedDevice) -> bool {
-        self.requests.is_empty()
-            || self.requests.iter().any(|name| name == device.request() || name == device.base_request())
     }
 }
 

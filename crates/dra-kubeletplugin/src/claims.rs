@@ -6,12 +6,14 @@
 
 mod board;
 mod cdi;
+mod collect;
 mod failure;
 mod index;
 mod instance;
 mod keyed;
 mod locks;
 mod lookup;
+mod memory;
 mod prepare;
 mod record;
 mod recover;
@@ -20,13 +22,14 @@ mod store;
 mod unprepare;
 
 use std::{
+    collections::HashMap,
     path::Path,
     sync::{Arc, Mutex},
 };
 
 use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
-use dra_resourceslice::DriverName;
+use dra_resourceslice::{DriverName, NodeName};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::Instant,
@@ -37,8 +40,8 @@ pub(crate) use instance::{Instance, JoinError};
 use keyed::locked;
 use locks::Locks;
 use lookup::Lookup;
+use memory::Memory;
 pub(crate) use record::AnsweredDevice;
-use recover::Memory;
 use store::FileStore;
 pub use store::StoreError;
 
@@ -59,6 +62,8 @@ pub(crate) struct Claims<P: DriverPlugin> {
     locks: Locks,
     instance: Instance,
     parallel: Arc<Semaphore>,
+    /// Since when claims have been seen gone, by those whose collection waits.
+    gone: Mutex<HashMap<ClaimUid, Instant>>,
     /// Whether what an earlier boot left has been undone; no prepare is served before.
     recovered: watch::Sender<bool>,
 }
@@ -67,6 +72,7 @@ pub(crate) struct Claims<P: DriverPlugin> {
 pub(crate) struct ClaimsConfig<P> {
     pub(crate) plugin: Arc<P>,
     pub(crate) driver: DriverName,
+    pub(crate) node: NodeName,
     pub(crate) client: kube::Client,
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
@@ -97,10 +103,11 @@ impl<P: DriverPlugin> Claims<P> {
         let _admission = locks.admission(deadline).await?;
         config.instance.count_start(pod_uid)?;
         let (folder, boot) = (data.join("claims"), boot_id.to_owned());
+        let cdi = config.cdi.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let store = FileStore::open(&folder, &boot)?;
             let older = FileStore::of_other_boots(&folder, &boot)?;
-            let memory = Memory::read(&store, &older)?;
+            let memory = Memory::read(&store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
         });
         let (store, older, memory) =
@@ -109,7 +116,7 @@ impl<P: DriverPlugin> Claims<P> {
         let permits = Arc::new(Semaphore::new(PARALLEL_IO));
         Ok(Self {
             plugin: config.plugin,
-            lookup: Lookup::new(config.client, config.driver),
+            lookup: Lookup::new(config.client, config.driver, config.node),
             disk: Disk { store, older, cdi: config.cdi, permits },
             kind: config.kind,
             memory: Mutex::new(memory),
@@ -117,6 +124,7 @@ impl<P: DriverPlugin> Claims<P> {
             locks,
             instance: config.instance,
             parallel: Arc::new(Semaphore::new(config.max_parallel.max(1))),
+            gone: Mutex::default(),
             recovered: watch::Sender::new(false),
         })
     }
@@ -131,7 +139,7 @@ impl<P: DriverPlugin> Claims<P> {
             return Ok(());
         }
         let older = self.disk.older.clone();
-        let memory = self.disk.run(move |store, _| Ok(Memory::read(store, &older)?)).await?;
+        let memory = self.disk.run(move |store, cdi| Ok(Memory::read(store, &older, cdi)?)).await?;
         *self.memory() = memory;
         Ok(self.instance.have_read()?)
     }

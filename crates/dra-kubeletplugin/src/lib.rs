@@ -2,6 +2,7 @@
 
 mod claim;
 mod claims;
+mod config;
 mod digest;
 mod error;
 mod fault;
@@ -30,8 +31,9 @@ pub use dra_resourceslice::{
 pub use {k8s_openapi, kube};
 
 pub use crate::{
-    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, ConfigSource, DeviceRef, OpaqueConfig},
+    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
     claims::StoreError,
+    config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     held::{HeldClaim, HeldDevice, UnprepareReason},

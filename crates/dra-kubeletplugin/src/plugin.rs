@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claim::{AllocatedClaim, ClaimRef},
+    claim::{AllocatedClaim, ClaimRef, DeviceRef},
+    config::{ConfigError, OpaqueConfig},
     error::BackgroundError,
     held::HeldClaim,
     prepared::Prepared,
@@ -91,6 +92,40 @@ pub trait DriverPlugin: Send + Sync + 'static {
     fn unprepare_unknown(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), PluginError>> + Send {
         let _ = claim;
         std::future::ready(Ok(()))
+    }
+
+    /// Whether something on this node still uses the devices of a claim whose object is gone from the API server:
+    /// containers outlive it when the kubelet is stopped or a pod is deleted by force. Asked before such a claim is
+    /// collected; by default no. An error counts as yes.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told; asked again later.
+    fn in_use(
+        &self,
+        claim: &HeldClaim<Self::State>,
+    ) -> impl Future<Output = Result<bool, PluginError>> + Send {
+        let _ = claim;
+        std::future::ready(Ok(false))
+    }
+
+    /// Whether a device that is held keeps another one from being given away although they have different names: a full
+    /// GPU and a partition of it, say. Called for each pair of a held and a wanted device with different names; by
+    /// default they never conflict.
+    fn conflicts(&self, held: &DeviceRef, wanted: &DeviceRef) -> bool {
+        let _ = (held, wanted);
+        false
+    }
+
+    /// Checks a configuration before anything is done for its claim; by default all are fine. A validating webhook can
+    /// call the same function.
+    ///
+    /// # Errors
+    ///
+    /// The mistake, with the path of the field. It becomes the claim's error.
+    fn validate(&self, config: &OpaqueConfig) -> Result<(), ConfigError> {
+        let _ = config;
+        Ok(())
     }
 
     /// Hears of errors that no call can return; by default they are logged. It may call back into the SDK.

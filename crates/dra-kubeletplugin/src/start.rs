@@ -73,7 +73,8 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let dra = DraServer::start(Arc::clone(&claims), &paths, events.clone(), options.kubelet_in_process)?;
     let (registrar, registrar_end) = register(&options, &paths, events)?;
     tokio::spawn(follow(received, state));
-    tokio::spawn(stop.clone().run_until_cancelled_owned(claims.recover()));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(Arc::clone(&claims).recover()));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(claims.collect_orphans(registration.clone())));
     tokio::spawn(stop.clone().run_until_cancelled_owned(tell_if_unregistered(
         Arc::clone(&plugin),
         registration.clone(),
@@ -143,6 +144,7 @@ async fn open_claims<P: DriverPlugin>(
     let config = ClaimsConfig {
         plugin,
         driver: options.driver.clone(),
+        node: options.node.clone(),
         client: options.client.clone(),
         cdi,
         kind,

@@ -147,7 +147,12 @@ impl ApiServer {
     }
 
     fn notify(&self) {
-        self.inner.wakeups.version.send_replace(lock(&self.inner.store).version());
+        let version = lock(&self.inner.store).version();
+        self.inner.wakeups.version.send_if_modified(|known| {
+            let is_newer = version > *known;
+            *known = version.max(*known);
+            is_newer
+        });
     }
 
     fn delete_selected(&self, kind: &'static Kind, selector: &Selector) -> Vec<Arc<Value>> {

@@ -7,18 +7,17 @@
 
 mod allocate;
 mod class;
+mod collect;
 mod error;
 mod nodes;
 mod pools;
 mod templates;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
-    DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus, ResourceClaimTemplate,
-    ResourceSlice,
+    DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate, ResourceSlice,
 };
 
 pub use error::SchedulerError;
@@ -150,34 +149,6 @@ impl Scheduler {
         }
     }
 
-    /// Frees what pods that are gone, or have ended, leave behind: reservations, allocations that nobody holds any
-    /// more, and claims that were made for a pod that is gone.
-    ///
-    /// Call it once the kubelet has unprepared the claims. Returns how many claims changed.
-    ///
-    /// # Errors
-    /// If a write is refused.
-    pub fn collect(&self) -> Result<usize, SchedulerError> {
-        let pods = self.api.list::<Pod>();
-        let uid = |pod: &Pod| pod.metadata.uid.clone();
-        let existing: BTreeSet<String> = pods.iter().filter_map(uid).collect();
-        let active: BTreeSet<String> = pods.iter().filter(|pod| !has_ended(pod)).filter_map(uid).collect();
-        let mut changed = 0;
-        for claim in self.api.list::<ResourceClaim>() {
-            let is_orphan = templates::owner(&claim).is_some_and(|owner| !existing.contains(owner));
-            let status = claim.status.clone().unwrap_or_default();
-            let is_active = |consumer: &ResourceClaimConsumerReference| active.contains(&consumer.uid);
-            let held: Vec<_> =
-                status.reserved_for.iter().flatten().filter(|c| is_active(c)).cloned().collect();
-            let frees = held.len() < status.reserved_for.as_ref().map_or(0, Vec::len);
-            if frees || is_orphan {
-                self.free(claim, held, is_orphan)?;
-                changed += 1;
-            }
-        }
-        Ok(changed)
-    }
-
     /// The pod's claims, made from templates where there are none yet.
     fn claims_of(&self, pod: &mut Pod) -> Result<Vec<ResourceClaim>, SchedulerError> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -277,39 +248,6 @@ impl Scheduler {
         self.put(&claim)
     }
 
-    /// Leaves only the reservations `held`; without any, gives the allocation back; deletes an orphan.
-    fn free(
-        &self,
-        mut claim: ResourceClaim,
-        held: Vec<ResourceClaimConsumerReference>,
-        is_orphan: bool,
-    ) -> Result<(), SchedulerError> {
-        let is_free = held.is_empty();
-        if is_free {
-            claim.status = Some(ResourceClaimStatus::default());
-            claim.metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer != FINALIZER);
-        } else {
-            claim.status.get_or_insert_default().reserved_for = Some(held);
-        }
-        // The status goes first: without the finalizer the claim may disappear.
-        let finalizers = claim.metadata.finalizers.take();
-        let stored: Option<ResourceClaim> = self.api.get(key_of(&claim));
-        claim.metadata.finalizers = stored.and_then(|claim| claim.metadata.finalizers);
-        let mut claim = self.put(&claim)?;
-        claim.metadata.finalizers = finalizers;
-        let key = key_of(&claim);
-        let what = format!("ResourceClaim {key}");
-        let is_leaving = claim.metadata.deletion_timestamp.is_some();
-        let result = if is_free && is_leaving {
-            self.api.remove::<ResourceClaim>(key);
-            Ok(())
-        } else {
-            self.put(&claim)?;
-            if is_orphan { self.api.delete::<ResourceClaim>(key) } else { Ok(()) }
-        };
-        result.map_err(|status| SchedulerError::Api { what, status: Box::new(status) })
-    }
-
     fn put<K>(&self, object: &K) -> Result<K, SchedulerError>
     where
         K: k8s_openapi::Resource
@@ -324,17 +262,6 @@ impl Scheduler {
         };
         self.api.put(object).map_err(refused)
     }
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-fn key_of(claim: &ResourceClaim) -> ObjectKey {
-    let metadata = &claim.metadata;
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    (text(&metadata.namespace).as_str(), text(&metadata.name).as_str()).into()
 }
 
 fn name_of(pod: &Pod) -> String {

@@ -317,6 +317,33 @@ async fn a_hanging_request_is_answered_when_the_hang_ends() {
     get.await.expect("answered");
 }
 
+#[tokio::test]
+async fn a_hanging_watch_is_silent_and_catches_up() {
+    let api = ApiServer::new();
+    let parameters = kube::api::WatchParams::default();
+    let mut events = slices(&api).watch(&parameters, "0").await.expect("watching").boxed();
+    let hang = api.hang(Matcher::any().verb(Verb::Watch));
+    api.put(&slice("a", "node-1")).expect("stored");
+    let silence = tokio::time::timeout(Duration::from_millis(50), events.try_next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+    drop(hang);
+    let event = events.try_next().await.expect("readable");
+    assert!(matches!(event, Some(WatchEvent::Added(_))), "{event:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_after_its_time_with_a_bookmark() {
+    let api = ApiServer::new();
+    let version = api.put(&slice("a", "node-1")).expect("stored").resource_version().expect("versioned");
+    let parameters = kube::api::WatchParams::default().timeout(5);
+    let events: Vec<_> = slices(&api).watch(&parameters, &version).await.expect("opened").collect().await;
+    let seen = match &events[..] {
+        [Ok(WatchEvent::Bookmark(bookmark))] => &bookmark.metadata.resource_version,
+        other => panic!("not one bookmark: {other:?}"),
+    };
+    assert_eq!(*seen, version);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_takes_its_time() {
     let api = ApiServer::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{cdi::BadAnswer, index::Held, lookup::LookupError, store::StoreError};
-use crate::{lock::LockError, names::InvalidUid, plugin::PluginError};
+use crate::{config::ConfigError, lock::LockError, names::InvalidUid, plugin::PluginError};
 
 /// A failure that belongs to one claim.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,10 @@ pub(crate) enum Failure {
     Lookup(#[from] LookupError),
     #[error(transparent)]
     Held(#[from] Held),
+    #[error("{held}; its claim object is gone since {} s: it is freed by the kubelet, or after {} s", gone_for.as_secs(), limit.as_secs())]
+    HeldByGone { held: Held, gone_for: Duration, limit: Duration },
+    #[error("configuration {index} for this driver: {error}")]
+    Config { index: usize, error: ConfigError },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

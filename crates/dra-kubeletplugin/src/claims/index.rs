@@ -32,8 +32,14 @@ impl Index {
     /// Takes the devices for the claim, all or none. What the claim held before is replaced.
     ///
     /// A device is given to one claim alone, or to several that each have a share of it. Admin access stands aside:
-    /// it neither blocks nor is blocked.
-    pub(crate) fn admit(&mut self, claim: &ClaimRef, wanted: &[AllocatedDevice]) -> Result<(), Held> {
+    /// it neither blocks nor is blocked. `conflicts(held, wanted)` tells of devices with different names that exclude
+    /// each other all the same.
+    pub(crate) fn admit(
+        &mut self,
+        claim: &ClaimRef,
+        wanted: &[AllocatedDevice],
+        conflicts: impl Fn(&DeviceRef, &DeviceRef) -> bool,
+    ) -> Result<(), Held> {
         for result in wanted.iter().filter(|result| !result.admin_access()) {
             let holds = self.devices.get(result.device_ref()).into_iter().flatten();
             let blocking = |hold: &&Hold| {
@@ -43,6 +49,15 @@ impl Index {
             };
             if let Some(hold) = holds.into_iter().find(blocking) {
                 return Err(Held { device: result.device_ref().clone(), holder: hold.claim.clone() });
+            }
+            let others = self.devices.iter().filter(|(device, _)| *device != result.device_ref());
+            for (device, holds) in others {
+                let uses = |hold: &&Hold| hold.claim.uid != claim.uid && !hold.admin_access;
+                if let Some(hold) = holds.iter().find(uses)
+                    && conflicts(device, result.device_ref())
+                {
+                    return Err(Held { device: device.clone(), holder: hold.claim.clone() });
+                }
             }
         }
         self.insert(claim, wanted);
@@ -101,10 +116,14 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
+    fn admit(index: &mut Index, claim: &ClaimRef, wanted: &[AllocatedDevice]) -> Result<(), Held> {
+        index.admit(claim, wanted, |_, _| false)
+    }
+
     fn admits(first: &AllocatedDevice, second: &AllocatedDevice) -> bool {
         let mut index = Index::default();
-        index.admit(&claim(1), std::slice::from_ref(first)).unwrap();
-        index.admit(&claim(2), std::slice::from_ref(second)).is_ok()
+        admit(&mut index, &claim(1), std::slice::from_ref(first)).unwrap();
+        admit(&mut index, &claim(2), std::slice::from_ref(second)).is_ok()
     }
 
     #[test]
@@ -128,22 +147,37 @@ mod tests {
     #[test]
     fn a_refused_claim_gets_none_of_its_devices_and_learns_the_holder() {
         let mut index = Index::default();
-        index.admit(&claim(1), &[device("gpu-1", None, false)]).unwrap();
+        admit(&mut index, &claim(1), &[device("gpu-1", None, false)]).unwrap();
         let wanted = [device("gpu-0", None, false), device("gpu-1", None, false)];
-        let held = index.admit(&claim(2), &wanted).unwrap_err();
+        let held = admit(&mut index, &claim(2), &wanted).unwrap_err();
         assert_eq!((held.holder, held.device.device.as_str()), (claim(1), "gpu-1"));
-        index.admit(&claim(3), &[device("gpu-0", None, false)]).unwrap();
+        admit(&mut index, &claim(3), &[device("gpu-0", None, false)]).unwrap();
+    }
+
+    #[test]
+    fn the_driver_can_make_devices_of_different_names_exclude_each_other() {
+        let conflicts = |held: &DeviceRef, wanted: &DeviceRef| {
+            let gpu = |device: &DeviceRef| device.device.as_str()[..5].to_owned();
+            gpu(held) == gpu(wanted) && (held.device.as_str().len() == 5 || wanted.device.as_str().len() == 5)
+        };
+        let mut index = Index::default();
+        index.admit(&claim(1), &[device("gpu-0-mig-1", None, false)], conflicts).unwrap();
+        index.admit(&claim(2), &[device("gpu-0-mig-2", None, false)], conflicts).unwrap();
+        let held = index.admit(&claim(3), &[device("gpu-0", None, false)], conflicts).unwrap_err();
+        assert_eq!((held.holder, held.device.device.as_str()), (claim(1), "gpu-0-mig-1"));
+        index.admit(&claim(3), &[device("gpu-0", None, true)], conflicts).unwrap();
+        index.admit(&claim(4), &[device("gpu-1", None, false)], conflicts).unwrap();
     }
 
     #[test]
     fn a_leaving_admin_frees_nothing_and_is_nobody() {
         let mut index = Index::default();
-        index.admit(&claim(1), &[device("gpu-0", None, false)]).unwrap();
-        index.admit(&claim(2), &[device("gpu-0", None, true)]).unwrap();
+        admit(&mut index, &claim(1), &[device("gpu-0", None, false)]).unwrap();
+        admit(&mut index, &claim(2), &[device("gpu-0", None, true)]).unwrap();
         let gpu = device("gpu-0", None, false).device_ref().clone();
         assert_eq!(index.others(&claim(1).uid, &gpu), []);
         index.release(&claim(2).uid);
-        assert!(index.admit(&claim(3), &[device("gpu-0", None, false)]).is_err());
+        assert!(admit(&mut index, &claim(3), &[device("gpu-0", None, false)]).is_err());
     }
 
     proptest! {
@@ -157,7 +191,7 @@ mod tests {
                     index.release(&claim(who).uid);
                 } else {
                     // A refusal is a fine answer too.
-                    let _ = index.admit(&claim(who), &[device(&format!("gpu-{which}"), share, false)]);
+                    let _ = admit(&mut index, &claim(who), &[device(&format!("gpu-{which}"), share, false)]);
                 }
                 for holds in index.devices.values() {
                     prop_assert!(!holds.is_empty());

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dra_resourceslice::DriverName;
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use dra_resourceslice::{DriverName, NodeName};
+use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceClaim};
 use kube::Api;
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -27,6 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) struct Lookup {
     client: kube::Client,
     driver: DriverName,
+    node: NodeName,
     permits: Arc<Semaphore>,
 }
 
@@ -55,8 +56,8 @@ pub(crate) enum LookupError {
 }
 
 impl Lookup {
-    pub(crate) fn new(client: kube::Client, driver: DriverName) -> Self {
-        Self { client, driver, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }
+    pub(crate) fn new(client: kube::Client, driver: DriverName, node: NodeName) -> Self {
+        Self { client, driver, node, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }
     }
 
     /// Gets the claim, trying again for some seconds if the API server cannot be reached.
@@ -78,6 +79,26 @@ impl Lookup {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Whether the claim still exists. Only a clear answer of an API server that knows this node counts as no: one that
+    /// was restored from an empty store knows of nothing, and everything still runs.
+    pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> bool {
+        if check_names(claim).is_err() {
+            return false;
+        }
+        let gone = match self.get(claim, Instant::now() + GET_LIMIT).await {
+            Ok(object) => object.metadata.uid.as_deref().is_some_and(|uid| uid != claim.uid.as_str()),
+            Err(Try::Final(LookupError::NotFound)) => true,
+            Err(_) => false,
+        };
+        gone && self.knows_node().await
+    }
+
+    async fn knows_node(&self) -> bool {
+        let nodes = Api::<Node>::all(self.client.clone());
+        let found = tokio::time::timeout(GET_LIMIT, nodes.get_metadata(self.node.as_str())).await;
+        matches!(found, Ok(Ok(_)))
     }
 
     async fn get(&self, claim: &ClaimRef, deadline: Instant) -> Result<ResourceClaim, Try> {

@@ -21,7 +21,7 @@ use super::{
     store::Found,
 };
 use crate::{
-    claim::{AllocatedClaim, AllocatedDevice, ClaimRef},
+    claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     held::UnprepareReason,
     plugin::{DriverPlugin, PluginError, PrepareContext, SaveState},
     prepared::{Access, Prepared, PreparedDevice},
@@ -88,6 +88,9 @@ impl<P: DriverPlugin> Claims<P> {
         if claim.devices().is_empty() {
             return Ok(Vec::new());
         }
+        for (index, config) in claim.configs().iter().enumerate() {
+            self.plugin.validate(config).map_err(|error| Failure::Config { index, error })?;
+        }
         self.prepare_fresh(turn, claim).await
     }
 
@@ -100,9 +103,7 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     async fn prepare_fresh(&self, turn: Turn, claim: AllocatedClaim) -> Result<Vec<AnsweredDevice>, Failure> {
-        let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
-        let _devices = self.locks.devices(refs, turn.deadline).await?;
-        let record = self.admit(&claim, turn.deadline).await?;
+        let (_devices, record) = self.take_devices(&claim, turn.deadline).await?;
         let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
         let prepared = self.call_prepare(&turn, claim.clone(), &journal).await;
         let completed = match prepared {
@@ -115,11 +116,35 @@ impl<P: DriverPlugin> Claims<P> {
         }
     }
 
+    /// Locks the claim's devices and takes them. If a claim holds one that is only waiting to be collected, that is done
+    /// first, without the locks that it needs.
+    async fn take_devices(
+        &self,
+        claim: &AllocatedClaim,
+        deadline: Instant,
+    ) -> Result<(Vec<Held>, Record), Failure> {
+        let refs = || claim.devices().iter().map(AllocatedDevice::device_ref);
+        let devices = self.locks.devices(refs(), deadline).await?;
+        let held = match self.admit(claim, deadline).await {
+            Ok(record) => return Ok((devices, record)),
+            Err(Failure::Held(held)) => held,
+            Err(error) => return Err(error),
+        };
+        drop(devices);
+        if !self.collect_holder(&held.holder).await {
+            return Err(self.held_by(held));
+        }
+        let devices = self.locks.devices(refs(), deadline).await?;
+        let record = self.admit(claim, deadline).await?;
+        Ok((devices, record))
+    }
+
     /// Takes the claim's devices, durably, or says who has them.
     async fn admit(&self, claim: &AllocatedClaim, deadline: Instant) -> Result<Record, Failure> {
         let _admission = self.locks.admission(deadline).await?;
         self.refresh().await?;
-        self.memory().admit(claim.claim_ref(), claim.devices())?;
+        let conflicts = |held: &DeviceRef, wanted: &DeviceRef| self.plugin.conflicts(held, wanted);
+        self.memory().admit(claim.claim_ref(), claim.devices(), conflicts)?;
         let record = Record::started(claim.claim_ref().clone(), claim.allocation().clone());
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),

@@ -1,25 +1,17 @@
 //! What a start has to do about what earlier processes left.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    Claims, Failure, StoreError, file_id,
-    index::Index,
+    Claims, Failure, file_id,
     record::Record,
     states::{Phase, Undo},
     store::{FileStore, Found},
 };
 use crate::{
-    claim::{AllocatedDevice, ClaimRef, DeviceRef},
-    error::BackgroundError,
-    held::UnprepareReason,
-    names::ClaimUid,
+    claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
     plugin::DriverPlugin,
 };
 
@@ -28,72 +20,6 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// How long to wait for a lock when no caller sets a limit.
 const PATIENCE: Duration = Duration::from_secs(45);
-
-/// What this process remembers of the records.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    index: Index,
-    /// Records that cannot be read, by claim: while there is one, it is not known which devices are free.
-    damaged: HashMap<ClaimUid, String>,
-}
-
-impl Memory {
-    /// Learns from the records who holds what. Blocks.
-    pub(super) fn read(store: &FileStore, older: &[FileStore]) -> Result<Self, StoreError> {
-        let mut memory = Self::default();
-        for uid in store.claims()? {
-            match store.load(&uid)? {
-                Found::Nothing => {}
-                Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    memory.index.insert(&record.claim, &record.allocation.results);
-                }
-                Found::Newer { record: None, format } => {
-                    memory.damaged.insert(uid.clone(), format!("of claim {uid} with format {format}"));
-                }
-                Found::Damaged { path, why } => {
-                    tracing::error!(path = %path.display(), why, "a claim's record cannot be read");
-                    memory.damaged.insert(uid, path.display().to_string());
-                }
-            }
-        }
-        for store in older {
-            for uid in store.claims()? {
-                // A damaged one holds nothing: nothing of its boot runs any more.
-                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
-                    store.load(&uid)?
-                {
-                    memory.index.insert(&record.claim, &record.allocation.results);
-                }
-            }
-        }
-        Ok(memory)
-    }
-
-    /// Takes the devices for the claim, all or none.
-    pub(super) fn admit(&mut self, claim: &ClaimRef, wanted: &[AllocatedDevice]) -> Result<(), Failure> {
-        if let Some(record) = self.damaged.values().next()
-            && wanted.iter().any(|device| !device.admin_access())
-        {
-            return Err(Failure::Damaged { record: record.clone() });
-        }
-        Ok(self.index.admit(claim, wanted)?)
-    }
-
-    /// Lets go of all that the claim holds.
-    pub(super) fn release(&mut self, claim: &ClaimUid) {
-        self.index.release(claim);
-        self.damaged.remove(claim);
-    }
-
-    /// Which other claims use the device.
-    pub(super) fn others(&self, claim: &ClaimUid, device: &DeviceRef) -> Vec<ClaimRef> {
-        self.index.others(claim, device)
-    }
-
-    fn is_intact(&self) -> bool {
-        self.damaged.is_empty()
-    }
-}
 
 impl<P: DriverPlugin> Claims<P> {
     /// Undoes what an earlier boot left, then lets prepares in; makes the CDI folder what the records say. What

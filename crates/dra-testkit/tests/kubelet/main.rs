@@ -8,7 +8,8 @@ use std::time::Duration;
 use dra_testkit::TempNode;
 use dra_testkit::api::ApiServer;
 use dra_testkit::kubelet::{ClaimRef, DraService, Kubelet, KubeletError};
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::json;
 
 use driver::{Behaviour, DRIVER, Driver};
@@ -201,4 +202,53 @@ async fn slices_are_wiped_at_start_and_after_the_driver_has_been_away() {
     api.put(&slice("mine", "node-1")).expect("stored");
     driver.end().await;
     eventually("wiped after the driver left", || names(&api).len() == 1).await;
+}
+
+/// A pod with one claim, reserved or not, in the API server.
+fn pod_with_claim(api: &ApiServer, reserved: bool) -> Pod {
+    let text = "
+{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {
+  containers: [{name: main, image: i, resources: {claims: [{name: gpu, request: gpu}, {name: gpu, request: other}]}},
+               {name: side, image: i}],
+  resourceClaims: [{name: gpu, resourceClaimName: c}]}}
+---
+{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {}}
+";
+    api.apply_yaml(text).expect("applied");
+    let pod: Pod = api.get(("default", "p")).expect("there");
+    let mut claim: ResourceClaim = api.get(("default", "c")).expect("there");
+    let result = json!({"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"});
+    let mut status = json!({"allocation": {"devices": {"results": [result]}}});
+    if reserved {
+        status["reservedFor"] = json!([{"resource": "pods", "name": "p", "uid": pod.metadata.uid}]);
+    }
+    claim.status = serde_json::from_value(status).expect("a status");
+    api.put(&claim).expect("stored");
+    pod
+}
+
+#[tokio::test]
+async fn a_pods_containers_get_the_ids_of_the_requests_they_use() {
+    let (_node, kubelet, driver) = registered(Behaviour::default()).await;
+    let api = ApiServer::new();
+    let pod = pod_with_claim(&api, true);
+    let prepared = kubelet.prepare_pod(&api, &pod).await.expect("prepared");
+    let uid = &prepared.claims["gpu"].claim.uid;
+    assert_eq!(prepared.cdi_device_ids(&pod, "main"), [format!("k8s.{DRIVER}/claim={uid}-gpu-0")]);
+    assert_eq!(prepared.cdi_device_ids(&pod, "side"), [""; 0]);
+    kubelet.unprepare_pod(&prepared).await.expect("unprepared");
+    assert_eq!(driver.seen(|seen| seen.unprepared.clone()), [uid.as_str()]);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_reserved_for_the_pod_is_not_prepared() {
+    let (_node, kubelet, driver) = registered(Behaviour::default()).await;
+    let api = ApiServer::new();
+    let pod = pod_with_claim(&api, false);
+    let error = kubelet.prepare_pod(&api, &pod).await.expect_err("not reserved").to_string();
+    assert!(error.contains("not allowed to use ResourceClaim default/c"), "{error}");
+    assert!(api.remove::<ResourceClaim>(("default", "c")));
+    let error = kubelet.prepare_pod(&api, &pod).await.expect_err("no claim").to_string();
+    assert!(error.contains("default/c does not exist"), "{error}");
+    assert_eq!(driver.seen(|seen| seen.prepared.len()), 0);
 }
