@@ -14,7 +14,7 @@ pub(crate) fn point(_name: &str) -> nix::Result<()> {
 }
 
 #[cfg(feature = "__fault")]
-pub(crate) use enabled::point;
+pub use enabled::point;
 
 #[cfg(feature = "__fault")]
 mod enabled {
@@ -25,7 +25,12 @@ mod enabled {
 
     static PASSED: Mutex<Option<HashMap<String, u64>>> = Mutex::new(None);
 
-    pub(crate) fn point(name: &str) -> nix::Result<()> {
+    /// Aborts or fails if the environment says so.
+    ///
+    /// # Errors
+    ///
+    /// The error that a test asked for.
+    pub fn point(name: &str) -> nix::Result<()> {
         if let Ok(wanted) = std::env::var("DRA_FAULT_POINT") {
             let (point, nth) = wanted.rsplit_once(':').unwrap_or((&wanted, "1"));
             if (point == "*" || point == name) && pass(point).to_string() == nth {

@@ -22,6 +22,10 @@ pub use edits::{
     ContainerEdits, DeviceNode, DeviceType, EnvVar, Hook, HookName, IntelRdt, Mount, NetDevice, Permissions,
 };
 pub use error::Error;
+/// For the crates of this workspace, whose own points are counted with these.
+#[cfg(feature = "__fault")]
+#[doc(hidden)]
+pub use fault::point as __fault_point;
 pub use file_id::FileId;
 pub use name::{Class, DeviceName, InvalidName, Kind, QualifiedName, Vendor};
 pub use parse::ParseError;

@@ -79,6 +79,17 @@ pub struct AllocatedDevice {
 }
 
 impl AllocatedDevice {
+    /// A device of a claim that another program has prepared: which request it answers is not known.
+    pub(crate) fn adopted(device: DeviceRef) -> Self {
+        Self {
+            request: String::new(),
+            device,
+            share_id: None,
+            admin_access: false,
+            consumed_capacity: BTreeMap::new(),
+        }
+    }
+
     /// The request as the result names it: `gpu`, or `gpu/large` if one of several alternatives was chosen.
     #[must_use]
     pub fn request(&self) -> &str {

@@ -4,6 +4,7 @@
 //! (what is on disk), `cdi` (what the container gets), `index` (who holds which device), `board` (which call waits for
 //! which) and `locks` (between processes).
 
+mod adopt;
 mod board;
 mod cdi;
 mod collect;
@@ -17,6 +18,7 @@ mod memory;
 mod prepare;
 mod record;
 mod recover;
+mod repair;
 mod states;
 mod store;
 mod unprepare;
@@ -42,6 +44,7 @@ use locks::Locks;
 use lookup::Lookup;
 use memory::Memory;
 pub(crate) use record::AnsweredDevice;
+pub(crate) use repair::{DamagedRecord, damaged_records, lock_claim, tell_of_change};
 use store::FileStore;
 pub use store::StoreError;
 

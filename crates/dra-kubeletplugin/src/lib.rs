@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod adopt;
 mod claim;
 mod claims;
 mod config;
@@ -19,6 +20,7 @@ mod server;
 pub mod signals;
 mod socket;
 mod start;
+pub mod state;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]
@@ -31,6 +33,7 @@ pub use dra_resourceslice::{
 pub use {k8s_openapi, kube};
 
 pub use crate::{
+    adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
     claims::StoreError,
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedClaim, ClaimRef, DeviceRef},
     config::{ConfigError, OpaqueConfig},
     error::BackgroundError,
@@ -115,6 +116,23 @@ pub trait DriverPlugin: Send + Sync + 'static {
     fn conflicts(&self, held: &DeviceRef, wanted: &DeviceRef) -> bool {
         let _ = (held, wanted);
         false
+    }
+
+    /// Tells of claims that another program has prepared, so that they can be unprepared and their devices are not given
+    /// away: for taking a node over from a driver that kept its own books. By default there are none.
+    ///
+    /// The first prepare of an adopted claim with the same devices calls [`prepare`](Self::prepare) without an unprepare
+    /// before it, as a container may be using them.
+    ///
+    /// # Errors
+    ///
+    /// The books cannot be read. At start nothing is prepared until they can.
+    fn adopt(
+        &self,
+        which: Adopt<'_>,
+    ) -> impl Future<Output = Result<Vec<AdoptedClaim<Self::State>>, PluginError>> + Send {
+        let _ = which;
+        std::future::ready(Ok(Vec::new()))
     }
 
     /// Checks a configuration before anything is done for its claim; by default all are fine. A validating webhook can

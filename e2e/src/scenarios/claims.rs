@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Result, ensure};
+use futures::future::try_join_all;
 
 use super::gpu::{self, DRIVER};
 use crate::{context::Context, pod::ShellPod, scenario::Scenario};
@@ -57,8 +58,6 @@ async fn all_gpus(cx: &Context) -> Result<()> {
         seen.extend(gpu::gpus_of(cx, name).await?);
     }
     ensure!(seen.len() == GPUS, "{GPUS} pods share {seen:?}");
-    for name in &names {
-        cx.delete_pod(name, RUNS_WITHIN).await?;
-    }
+    try_join_all(names.iter().map(|name| cx.delete_pod(name, RUNS_WITHIN))).await?;
     gpu::nothing_left().await
 }

@@ -5,16 +5,18 @@ mod inventory;
 mod options;
 mod plugin;
 mod run;
+mod state;
 
 use std::process::ExitCode;
 
-use options::{Cli, Command};
+use options::{Cli, Command, StateCommand};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Run(options) => run::run(options).await,
+        Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::Demo(options) => demo::demo(options).await,
     };
     match outcome {

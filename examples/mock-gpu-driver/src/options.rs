@@ -29,6 +29,9 @@ impl Cli {
 pub(crate) enum Command {
     /// Serve the kubelet of this node (the default).
     Run(RunOptions),
+    /// Put the driver's state on this node right.
+    #[command(subcommand)]
+    State(StateCommand),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
     Demo(DemoOptions),
 }
@@ -65,6 +68,25 @@ pub(crate) struct RunOptions {
     /// For tests: prepare fails for claims with this device.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE")]
     pub(crate) fail_prepare: Option<DeviceName>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StateCommand {
+    /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
+    Repair(StateOptions),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateOptions {
+    /// Name of the driver.
+    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = "gpu.example.com")]
+    pub(crate) driver_name: DriverName,
+    /// Root folder of the kubelet.
+    #[arg(long, env = "KUBELET_ROOT", value_name = "FOLDER", default_value = "/var/lib/kubelet")]
+    pub(crate) kubelet_root: PathBuf,
+    /// Folder that the container runtime reads CDI files from.
+    #[arg(long, env = "CDI_ROOT", value_name = "FOLDER", default_value = "/var/run/cdi")]
+    pub(crate) cdi_root: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]

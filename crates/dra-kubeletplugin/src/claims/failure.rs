@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     )]
     Newer { format: u32, known: u32 },
     #[error(
-        "record {record} cannot be read, so it is not known which devices are free: unprepare its claim or, if the claim is gone, remove the file once nothing uses its devices"
+        "record {record} cannot be read, so it is not known which devices are free: delete its pods so that the kubelet unprepares it, or run `state repair` once nothing uses its devices"
     )]
     Damaged { record: String },
     #[error("claims of the boot before are still being undone")]

@@ -72,11 +72,28 @@ impl Instance {
         Ok(())
     }
 
-    /// A file that was never written counts as 0.
     fn starts(&self) -> Result<u64, LockError> {
-        let text = self.lock.read_note()?;
-        Ok(text.lines().next().and_then(|count| count.parse().ok()).unwrap_or(0))
+        Ok(starts(&self.lock.read_note()?))
     }
+}
+
+/// Counts a change to the records that no instance has made, as if one had started. The caller has the admission lock.
+pub(crate) fn count_change(data: &Path) -> Result<(), LockError> {
+    let path = path(data);
+    let counted = std::fs::read_to_string(&path).and_then(|text| {
+        let note = text.lines().nth(1).unwrap_or_default();
+        std::fs::write(&path, format!("{}\n{note}\n", starts(&text) + 1))
+    });
+    match counted {
+        // Nobody has ever started, so nobody remembers anything.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        counted => counted.map_err(|source| LockError::Io { path, source }),
+    }
+}
+
+/// A file that was never written counts as 0.
+fn starts(text: &str) -> u64 {
+    text.lines().next().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 fn path(data: &Path) -> PathBuf {
@@ -107,6 +124,15 @@ mod tests {
         assert!(!one.trusts_memory().unwrap(), "another one may have written since");
         one.have_read().unwrap();
         assert!(one.trusts_memory().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_change_from_outside_ends_the_trust_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = join(folder.path(), None).await.unwrap();
+        one.have_read().unwrap();
+        count_change(folder.path()).unwrap();
+        assert!(!one.trusts_memory().unwrap());
     }
 
     #[tokio::test]

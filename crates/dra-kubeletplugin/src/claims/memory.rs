@@ -7,6 +7,7 @@ use dra_cdi::{Directory, FileId, Spec};
 use super::{
     Failure, StoreError,
     index::Index,
+    record::Record,
     store::{FileStore, Found},
 };
 use crate::{
@@ -38,7 +39,7 @@ impl Memory {
             match store.load(&uid)? {
                 Found::Nothing => {}
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    memory.index.insert(&record.claim, &record.allocation.results);
+                    memory.insert(&record);
                 }
                 Found::Newer { record: None, format } => {
                     memory.add_damaged(uid, format!("a record of format {format}"), cdi);
@@ -55,7 +56,7 @@ impl Memory {
                 if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
                     store.load(&uid)?
                 {
-                    memory.index.insert(&record.claim, &record.allocation.results);
+                    memory.insert(&record);
                 }
             }
         }
@@ -65,6 +66,11 @@ impl Memory {
     fn add_damaged(&mut self, uid: ClaimUid, record: String, cdi: &Directory) {
         let devices = cdi_names(&uid, cdi);
         self.damaged.insert(uid, Damaged { record, devices });
+    }
+
+    /// Notes what a new record says, whatever others hold.
+    pub(super) fn insert(&mut self, record: &Record) {
+        self.index.insert(&record.claim, &record.allocation.results);
     }
 
     /// Takes the devices for the claim, all or none.

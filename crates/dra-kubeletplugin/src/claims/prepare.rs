@@ -65,25 +65,29 @@ impl<P: DriverPlugin> Claims<P> {
             Found::Nothing => {
                 let undone = self.undo_older_locked(claim.uid(), turn.deadline).await;
                 undone.map_err(|error| Failure::Undo(Box::new(error)))?;
-                None
+                let adopted = self.adopt_one(claim.uid()).await?;
+                adopted.map(|record| (Phase::Prepared, record))
             }
-            Found::Stored { phase, record } => Some((phase, record)),
+            Found::Stored { phase, record } => Some((phase, *record)),
             Found::Newer { format, .. } => return Err(Failure::Newer { format, known: FORMAT }),
             Found::Damaged { path, .. } => {
                 return Err(Failure::Damaged { record: path.display().to_string() });
             }
         };
-        let same = |record: &Record| record.allocation == *claim.allocation();
-        let decision = on_prepare(stored.as_ref().map(|(phase, record)| (*phase, same(record))));
+        let compared = stored.as_ref().map(|(phase, record)| (*phase, record.compare(claim.allocation())));
+        let decision = on_prepare(compared);
         if let Some((phase, record)) = stored {
             let reason = match decision {
-                OnPrepare::Replay => return self.replay(*record).await,
-                OnPrepare::RollBack | OnPrepare::Fresh => UnprepareReason::Rollback,
-                OnPrepare::Reallocate => UnprepareReason::Reallocated,
-                OnPrepare::FinishUnprepare => UnprepareReason::Unprepare,
+                OnPrepare::Replay => return self.replay(record).await,
+                OnPrepare::Complete | OnPrepare::Fresh => None,
+                OnPrepare::RollBack => Some(UnprepareReason::Rollback),
+                OnPrepare::Reallocate => Some(UnprepareReason::Reallocated),
+                OnPrepare::FinishUnprepare => Some(UnprepareReason::Unprepare),
             };
-            let undone = self.undo(phase, &record, reason, turn.deadline).await;
-            undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+            if let Some(reason) = reason {
+                let undone = self.undo(phase, &record, reason, turn.deadline).await;
+                undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+            }
         }
         if claim.devices().is_empty() {
             return Ok(Vec::new());
@@ -167,7 +171,9 @@ impl<P: DriverPlugin> Claims<P> {
         let cx =
             PrepareContext { deadline: turn.deadline, cancelled, saver, state: std::marker::PhantomData };
         let plugin = Arc::clone(&self.plugin);
+        driver_point("driver.before-prepare")?;
         let called = tokio::spawn(async move { plugin.prepare(&claim, &cx).await }).await;
+        driver_point("driver.after-prepare")?;
         called.map_err(|error| panicked("prepare", error))?.map_err(Failure::Driver)
     }
 
@@ -269,6 +275,11 @@ impl Disk {
     pub(super) async fn write(&self, record: Record) -> Result<(), Failure> {
         self.run(move |store, _| Ok(store.write(&record)?)).await
     }
+}
+
+/// A point at a call of the driver, for the tests that kill the process there.
+pub(super) fn driver_point(name: &'static str) -> Result<(), Failure> {
+    crate::fault::point(name).map_err(|error| Failure::Internal(error.to_string()))
 }
 
 /// Runtimes do not follow a link in the host path of a device node. Where this process cannot see the node, the driver

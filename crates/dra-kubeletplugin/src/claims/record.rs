@@ -8,10 +8,13 @@
 //!
 //! The check sum covers the header, so that no flipped bit turns one state into another.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
+use super::states::Same;
 use crate::{
-    claim::{Allocation, ClaimRef},
+    claim::{Allocation, ClaimRef, DeviceRef},
     digest::sha256_hex,
 };
 
@@ -38,6 +41,9 @@ pub(crate) struct Record {
     /// The CDI file, byte for byte; none if no device has edits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cdi: Option<String>,
+    /// Whether another program has prepared the claim: it has devices, but no requests and no answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) adopted: bool,
     /// The driver's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<serde_json::Value>,
@@ -84,8 +90,23 @@ impl Record {
             allocation,
             answer: Vec::new(),
             cdi: None,
+            adopted: false,
             state: None,
             unknown: serde_json::Map::new(),
+        }
+    }
+
+    /// Whether the claim was prepared with what it has been given now.
+    pub(crate) fn compare(&self, allocation: &Allocation) -> Same {
+        let devices = |allocation: &Allocation| -> BTreeSet<DeviceRef> {
+            allocation.results.iter().map(|result| result.device_ref().clone()).collect()
+        };
+        if self.adopted && devices(&self.allocation) == devices(allocation) {
+            Same::DevicesOnly
+        } else if !self.adopted && self.allocation == *allocation {
+            Same::Allocation
+        } else {
+            Same::No
         }
     }
 

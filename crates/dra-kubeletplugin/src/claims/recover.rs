@@ -18,6 +18,9 @@ use crate::{
 /// How long to wait before what could not be undone is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 
+/// Pods are waiting for it.
+const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+
 /// How long to wait for a lock when no caller sets a limit.
 const PATIENCE: Duration = Duration::from_secs(45);
 
@@ -26,6 +29,12 @@ impl<P: DriverPlugin> Claims<P> {
     /// cannot be undone keeps its devices and is tried again every minute.
     pub(crate) async fn recover(self: Arc<Self>) {
         let mut left = self.undo_older_boots().await;
+        while let Err(error) = self.adopt_all(Instant::now() + PATIENCE).await {
+            let message =
+                format!("claims of another program cannot be adopted, so none are prepared: {error}");
+            self.plugin.on_background_error(&BackgroundError::Recovery { message });
+            tokio::time::sleep(ADOPT_AGAIN).await;
+        }
         self.recovered.send_replace(true);
         if let Err(error) = self.heal_cdi_files().await {
             self.plugin.on_background_error(&BackgroundError::Recovery { message: error.to_string() });

@@ -19,6 +19,17 @@ pub(crate) enum Phase {
     Unpreparing,
 }
 
+/// How what is stored compares to what the claim has been given now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Same {
+    /// Nothing that matters has changed.
+    Allocation,
+    /// The devices are the same; another program has prepared them, and what it answered is not known.
+    DevicesOnly,
+    /// Other devices, or another configuration.
+    No,
+}
+
 /// What prepare has to do first about what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnPrepare {
@@ -26,6 +37,8 @@ pub(crate) enum OnPrepare {
     Fresh,
     /// All is done; make sure that the CDI file is there and answer as before.
     Replay,
+    /// Another program has prepared the same devices, and a container may use them: let the driver prepare over it.
+    Complete,
     /// An earlier prepare died half-way: roll it back, then go on.
     RollBack,
     /// The claim was allocated anew: unprepare what it had, then go on.
@@ -34,12 +47,13 @@ pub(crate) enum OnPrepare {
     FinishUnprepare,
 }
 
-/// Decides what prepare does about a stored claim; `same` says whether it was prepared with the same allocation.
-pub(crate) fn on_prepare(stored: Option<(Phase, bool)>) -> OnPrepare {
+/// Decides what prepare does about a stored claim.
+pub(crate) fn on_prepare(stored: Option<(Phase, Same)>) -> OnPrepare {
     match stored {
         None => OnPrepare::Fresh,
-        Some((Phase::Prepared, true)) => OnPrepare::Replay,
-        Some((Phase::Prepared, false)) => OnPrepare::Reallocate,
+        Some((Phase::Prepared, Same::Allocation)) => OnPrepare::Replay,
+        Some((Phase::Prepared, Same::DevicesOnly)) => OnPrepare::Complete,
+        Some((Phase::Prepared, Same::No)) => OnPrepare::Reallocate,
         Some((Phase::Started, _)) => OnPrepare::RollBack,
         Some((Phase::Unpreparing, _)) => OnPrepare::FinishUnprepare,
     }
@@ -70,12 +84,13 @@ mod tests {
     fn only_a_prepared_claim_with_the_same_allocation_is_replayed() {
         let table = [
             (None, OnPrepare::Fresh),
-            (Some((Phase::Prepared, true)), OnPrepare::Replay),
-            (Some((Phase::Prepared, false)), OnPrepare::Reallocate),
-            (Some((Phase::Started, true)), OnPrepare::RollBack),
-            (Some((Phase::Started, false)), OnPrepare::RollBack),
-            (Some((Phase::Unpreparing, true)), OnPrepare::FinishUnprepare),
-            (Some((Phase::Unpreparing, false)), OnPrepare::FinishUnprepare),
+            (Some((Phase::Prepared, Same::Allocation)), OnPrepare::Replay),
+            (Some((Phase::Prepared, Same::DevicesOnly)), OnPrepare::Complete),
+            (Some((Phase::Prepared, Same::No)), OnPrepare::Reallocate),
+            (Some((Phase::Started, Same::Allocation)), OnPrepare::RollBack),
+            (Some((Phase::Started, Same::No)), OnPrepare::RollBack),
+            (Some((Phase::Unpreparing, Same::Allocation)), OnPrepare::FinishUnprepare),
+            (Some((Phase::Unpreparing, Same::No)), OnPrepare::FinishUnprepare),
         ];
         for (stored, expected) in table {
             assert_eq!(on_prepare(stored), expected, "{stored:?}");

@@ -14,7 +14,7 @@ use super::{
     record::{Decoded, Record},
     states::Phase,
 };
-use crate::names::ClaimUid;
+use crate::{fault, names::ClaimUid};
 
 /// The records of one boot.
 #[derive(Clone, Debug)]
@@ -67,7 +67,8 @@ impl FileStore {
         made.map_err(|source| failed("creating folder", &store.folder, source))?;
         for path in store.files()? {
             if path.extension().is_some_and(|extension| extension == TEMP) {
-                fs::remove_file(&path).map_err(|source| failed("removing leftover", &path, source))?;
+                let removed = fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path));
+                removed.map_err(|source| failed("removing leftover", &path, source))?;
             }
         }
         Ok(store)
@@ -121,10 +122,12 @@ impl FileStore {
         let path = self.path(&record.claim.uid, RECORD);
         let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
         let temp = self.path(&record.claim.uid, TEMP);
-        let written = write_durably(&temp, &bytes).and_then(|()| fs::rename(&temp, &path));
+        let written = write_durably(&temp, &bytes)
+            .and_then(|()| fault::point("store.rename"))
+            .and_then(|()| fs::rename(&temp, &path));
         if let Err(source) = written {
             // Best effort: the next start removes it too.
-            let _ = fs::remove_file(&temp);
+            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
             return Err(failed("writing record", &path, source));
         }
         self.sync()
@@ -133,7 +136,8 @@ impl FileStore {
     /// Makes it durable that the claim is on its way out.
     pub(crate) fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         let (from, to) = (self.path(uid, RECORD), self.path(uid, UNPREPARING));
-        fs::rename(&from, to).map_err(|source| failed("renaming record", &from, source))?;
+        let renamed = fault::point("store.rename-unpreparing").and_then(|()| fs::rename(&from, to));
+        renamed.map_err(|source| failed("renaming record", &from, source))?;
         self.sync()
     }
 
@@ -141,7 +145,7 @@ impl FileStore {
     pub(crate) fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         for extension in [RECORD, UNPREPARING] {
             let path = self.path(uid, extension);
-            match fs::remove_file(&path) {
+            match fault::point("store.unlink").and_then(|()| fs::remove_file(&path)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(failed("removing record", &path, source)),
@@ -152,7 +156,7 @@ impl FileStore {
 
     /// Removes the folder of another boot once nothing is left in it.
     pub(crate) fn remove_if_empty(&self) -> Result<(), StoreError> {
-        match fs::remove_dir(&self.folder) {
+        match fault::point("store.rmdir").and_then(|()| fs::remove_dir(&self.folder)) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             Err(source) => Err(failed("removing folder", &self.folder, source)),
@@ -170,7 +174,9 @@ impl FileStore {
 
     /// A rename or removal is durable once its folder is.
     fn sync(&self) -> Result<(), StoreError> {
-        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        let synced = File::open(&self.folder)
+            .and_then(|folder| fault::point("store.fsync-folder").map(|()| folder))
+            .and_then(|folder| folder.sync_all());
         synced.map_err(|source| failed("syncing folder", &self.folder, source))
     }
 }
@@ -195,8 +201,11 @@ fn found(path: PathBuf, uid: &ClaimUid, bytes: &[u8], unpreparing: bool) -> Foun
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fault::point("store.create")?;
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    fault::point("store.write")?;
     file.write_all(bytes)?;
+    fault::point("store.fsync-file")?;
     file.sync_all()
 }
 

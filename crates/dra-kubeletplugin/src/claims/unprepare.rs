@@ -7,7 +7,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::{
     Claims, Failure, file_id,
     locks::Held,
-    prepare::panicked,
+    prepare::{driver_point, panicked},
     record::Record,
     states::{Phase, Undo, undo},
     store::Found,
@@ -58,7 +58,12 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<(), Failure> {
         match self.load(&claim.uid).await? {
             Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
-            Found::Nothing => self.unprepare_unknown(claim).await,
+            Found::Nothing => match self.adopt_one(&claim.uid).await? {
+                Some(record) => {
+                    self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
+                }
+                None => self.unprepare_unknown(claim).await,
+            },
             Found::Stored { phase, record } => {
                 self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
@@ -125,6 +130,7 @@ impl<P: DriverPlugin> Claims<P> {
     async fn unprepare_unknown(&self, claim: ClaimRef) -> Result<(), Failure> {
         let plugin = Arc::clone(&self.plugin);
         let uid = claim.uid.clone();
+        driver_point("driver.before-unprepare-unknown")?;
         let called = tokio::spawn(async move { plugin.unprepare_unknown(&claim).await }).await;
         called.map_err(|error| panicked("unprepare_unknown", error))?.map_err(Failure::Driver)?;
         self.forget(uid).await
@@ -141,11 +147,14 @@ impl<P: DriverPlugin> Claims<P> {
     /// Lets the driver undo, in a task of its own, so that a panic is this claim's error.
     pub(super) async fn call_undo(&self, undo: Undo, held: HeldClaim<P::State>) -> Result<(), Failure> {
         let plugin = Arc::clone(&self.plugin);
+        driver_point("driver.before-undo")?;
         let (name, call) = match undo {
             Undo::Unprepare => ("unprepare", tokio::spawn(async move { plugin.unprepare(&held).await })),
             Undo::Rollback => ("rollback", tokio::spawn(async move { plugin.rollback(&held).await })),
         };
-        call.await.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
+        let called = call.await;
+        driver_point("driver.after-undo")?;
+        called.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
     }
 
     /// The driver has let go: CDI file first, then the record, so that no file is left without one.

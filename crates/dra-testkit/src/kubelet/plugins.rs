@@ -72,7 +72,9 @@ impl Plugins {
             state.plugins.iter().find(|p| p.info.driver == info.driver && p.info.endpoint == info.endpoint);
         if twin.is_some() {
             let (endpoint, driver) = (info.endpoint.display(), &info.driver);
-            return Err(format!("endpoint {endpoint} already registered for DRA driver plugin {driver}"));
+            return Err(format!(
+                "another plugin of driver {driver} is already registered at endpoint {endpoint}"
+            ));
         }
         let stop = CancellationToken::new();
         let (sender, link) = watch::channel(Link::Connecting);

@@ -48,7 +48,7 @@ pub(super) async fn register(
     if let Err(reason) = added {
         let refusal = RegistrationStatus {
             plugin_registered: false,
-            error: format!("RegisterPlugin error -- plugin registration failed with err: {reason}"),
+            error: format!("RegisterPlugin error -- {reason}"),
         };
         // The plugin's view of a refusal changes nothing.
         let _ = timeout(NOTIFY, client.notify_registration_status(deadline(refusal, NOTIFY))).await;
@@ -106,9 +106,9 @@ fn describe(socket: &Path, info: PluginInfo, options: &KubeletBuilder) -> Result
     let PluginInfo { r#type, name, endpoint, supported_versions } = info;
     if r#type != DRA_PLUGIN {
         return Err(format!(
-            "no handler registered for plugin type: {:?} at socket {}",
-            r#type,
-            socket.display()
+            "the plugin at {} is of type {:?}, the stand-in handles {DRA_PLUGIN}",
+            socket.display(),
+            r#type
         ));
     }
     let service = services::choose(&supported_versions, &options.services)?;

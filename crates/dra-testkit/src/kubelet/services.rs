@@ -35,13 +35,13 @@ impl fmt::Display for DraService {
 /// The kubelet's reason for refusing the plugin.
 pub(super) fn choose(advertised: &[String], known: &[DraService]) -> Result<DraService, String> {
     if advertised.is_empty() {
-        return Err("empty list of supported gRPC services (aka supported versions)".into());
+        return Err("the plugin lists no gRPC service (supported versions)".into());
     }
     let known_as = |name: &String| known.iter().find(|service| service.advertised() == name).copied();
     advertised.iter().find_map(known_as).ok_or_else(|| {
         let known: Vec<&str> = known.iter().map(|service| service.advertised()).collect();
         format!(
-            "none of services supported by the plugin ({}) are supported by the kubelet ({})",
+            "the kubelet knows none of the plugin's services ({}), only {}",
             advertised.join(", "),
             known.join(", ")
         )

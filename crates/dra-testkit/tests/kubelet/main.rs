@@ -61,8 +61,11 @@ async fn a_socket_without_an_at_sign_is_refused_as_the_real_kubelet_is() {
 #[tokio::test]
 async fn what_the_kubelet_does_not_take_is_refused_and_told() {
     for (behaviour, reason) in [
-        (Behaviour { versions: Some(vec!["1.0.0"]), ..Behaviour::default() }, "none of services"),
-        (Behaviour { versions: Some(vec![]), ..Behaviour::default() }, "empty list"),
+        (
+            Behaviour { versions: Some(vec!["1.0.0"]), ..Behaviour::default() },
+            "knows none of the plugin's services",
+        ),
+        (Behaviour { versions: Some(vec![]), ..Behaviour::default() }, "lists no gRPC service"),
         (Behaviour { plugin_type: Some("CSIPlugin"), ..Behaviour::default() }, "CSIPlugin"),
     ] {
         let node = TempNode::new().expect("a node");

@@ -1,0 +1,61 @@
+//! Takes over what another driver program has prepared.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Claims, Failure, prepare::panicked, record::Record, store::Found};
+use crate::{
+    adopt::{Adopt, AdoptedClaim},
+    claim::{AllocatedDevice, Allocation, ClaimRef},
+    names::ClaimUid,
+    plugin::DriverPlugin,
+};
+
+impl<P: DriverPlugin> Claims<P> {
+    /// Makes records of all claims that the driver knows of and we do not.
+    pub(super) async fn adopt_all(&self, deadline: Instant) -> Result<(), Failure> {
+        let plugin = Arc::clone(&self.plugin);
+        let _admission = self.locks.admission(deadline).await?;
+        let adopted = tokio::spawn(async move { plugin.adopt(Adopt::All).await }).await;
+        let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
+        for claim in adopted {
+            if matches!(self.load(&claim.uid).await?, Found::Nothing) {
+                self.record_adopted(claim).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the driver about one claim that no record tells of. The caller has the claim's lock.
+    pub(super) async fn adopt_one(&self, uid: &ClaimUid) -> Result<Option<Record>, Failure> {
+        let plugin = Arc::clone(&self.plugin);
+        let wanted = uid.clone();
+        let adopted = tokio::spawn(async move { plugin.adopt(Adopt::Claim(&wanted)).await }).await;
+        let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
+        match adopted.into_iter().find(|claim| claim.uid == *uid) {
+            Some(claim) => self.record_adopted(claim).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn record_adopted(&self, adopted: AdoptedClaim<P::State>) -> Result<Record, Failure> {
+        let state = serde_json::to_value(&adopted.state);
+        let state =
+            state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
+        let (namespace, name) = adopted.name.unwrap_or_default();
+        let claim = ClaimRef::new(namespace, name, adopted.uid);
+        let results = adopted.devices.into_iter().map(AllocatedDevice::adopted).collect();
+        let allocation = Allocation { results, ..Allocation::default() };
+        let record = Record {
+            completed: true,
+            adopted: true,
+            state: Some(state),
+            ..Record::started(claim, allocation)
+        };
+        tracing::info!(claim = %record.claim, "adopting a claim that another program has prepared");
+        self.disk.write(record.clone()).await?;
+        self.memory().insert(&record);
+        Ok(record)
+    }
+}

@@ -1,0 +1,165 @@
+//! A driver's state on a node, for the person who has to put it right.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use dra_cdi::{Directory, Kind};
+use dra_resourceslice::DriverName;
+use tokio::time::Instant;
+
+use crate::{
+    claims::{self, DamagedRecord},
+    names::ClaimUid,
+};
+
+/// Where a driver keeps its state.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StateLocation {
+    /// The driver.
+    pub driver: DriverName,
+    /// Root folder of the kubelet.
+    pub kubelet_root: PathBuf,
+    /// Folder of the CDI files.
+    pub cdi_root: PathBuf,
+}
+
+impl StateLocation {
+    /// The usual folders of a node.
+    #[must_use]
+    pub fn new(driver: DriverName) -> Self {
+        Self { driver, kubelet_root: "/var/lib/kubelet".into(), cdi_root: "/var/run/cdi".into() }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.kubelet_root.join("plugins").join(self.driver.as_str())
+    }
+}
+
+/// A record that was put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetAside {
+    /// Claim that the record was about.
+    pub claim: ClaimUid,
+    /// Why it could not be read.
+    pub why: String,
+    /// Where it is kept now.
+    pub kept_at: PathBuf,
+}
+
+/// Why a repair stopped. What it did before stays done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// There is no such driver on this node.
+    #[error("{} does not exist: are the driver's name and the kubelet root right?", .0.display())]
+    NoState(PathBuf),
+    /// A file operation failed.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The CDI folder cannot be used.
+    #[error("CDI folder: {0}")]
+    Cdi(#[from] dra_cdi::Error),
+    /// Anything else; the text says what and where.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// How long to wait for a claim that the driver is at work on.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Puts aside each record that cannot be read, and removes its claim's CDI file, so that the driver can give its devices
+/// away again. Make sure before that nothing uses them: the record that told which they were is what is unreadable.
+/// Running instances of the driver take notice.
+///
+/// If the claim still exists, it is better to delete its pods: unprepare works without the record.
+///
+/// # Errors
+///
+/// There is no state, or a file cannot be moved, or the driver is at work on one of the claims.
+pub async fn repair(location: &StateLocation) -> Result<Vec<SetAside>, RepairError> {
+    let data = location.data();
+    if !data.is_dir() {
+        return Err(RepairError::NoState(data));
+    }
+    let kind =
+        Kind::for_driver(location.driver.as_str()).map_err(|error| RepairError::Other(error.to_string()))?;
+    let cdi = Directory::open(&location.cdi_root, kind)?;
+    let damaged = claims::damaged_records(&data).map_err(|error| RepairError::Other(error.to_string()))?;
+    let mut set_aside = Vec::new();
+    for record in damaged {
+        set_aside.push(put_aside(&data, &cdi, record).await?);
+    }
+    if !set_aside.is_empty() {
+        let deadline = Instant::now() + PATIENCE;
+        claims::tell_of_change(&data, deadline)
+            .await
+            .map_err(|error| RepairError::Other(error.to_string()))?;
+    }
+    Ok(set_aside)
+}
+
+async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Result<SetAside, RepairError> {
+    let other =
+        |error: &dyn std::fmt::Display| RepairError::Other(format!("claim {}: {error}", record.claim));
+    let deadline = Instant::now() + PATIENCE;
+    let _held = claims::lock_claim(data, &record.claim, deadline).await.map_err(|error| other(&error))?;
+    let folder = data.join("damaged");
+    let fail = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| RepairError::Io { operation, path, source }
+    };
+    fs::create_dir_all(&folder).map_err(fail("creating folder", &folder))?;
+    let kept_at = free_name(&folder, &record.claim);
+    fs::rename(&record.path, &kept_at).map_err(fail("moving", &record.path))?;
+    let id = dra_cdi::FileId::new(record.claim.as_str()).map_err(|error| other(&error))?;
+    cdi.remove(&id)?;
+    Ok(SetAside { claim: record.claim, why: record.why, kept_at })
+}
+
+/// A claim may have been put aside before.
+fn free_name(folder: &Path, claim: &ClaimUid) -> PathBuf {
+    let named = |count: u32| folder.join(format!("{claim}.{count}.json"));
+    (1..).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn damaged_records_are_put_aside_with_their_cdi_files_and_nothing_else_is_touched() {
+        let node = tempfile::tempdir().unwrap();
+        let mut location = StateLocation::new("gpu.example.com".parse().unwrap());
+        location.kubelet_root = node.path().join("kubelet");
+        location.cdi_root = node.path().join("cdi");
+        assert!(matches!(repair(&location).await, Err(RepairError::NoState(_))));
+        let records = location.data().join("claims/boot");
+        fs::create_dir_all(&records).unwrap();
+        fs::write(records.join("a.json"), "cut").unwrap();
+        let cdi = Directory::open(&location.cdi_root, Kind::for_driver("gpu.example.com").unwrap()).unwrap();
+        for uid in ["a", "b"] {
+            cdi.ensure(&dra_cdi::FileId::new(uid).unwrap(), b"{}").unwrap();
+        }
+        let [set_aside] = &repair(&location).await.unwrap()[..] else { panic!("one record") };
+        assert_eq!(
+            (set_aside.claim.as_str(), fs::read(&set_aside.kept_at).unwrap().as_slice()),
+            ("a", &b"cut"[..])
+        );
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&location.cdi_root).unwrap().count(), 1);
+        assert_eq!(repair(&location).await.unwrap(), []);
+    }
+}

@@ -1,0 +1,18 @@
+//! Whole drivers against the test kit: real sockets, real files, a kubelet and an API server that are stand-ins.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
+mod support;
+
+mod api_outage;
+mod bad_claims;
+mod blocked_worker;
+mod exclusivity;
+mod overlapping_calls;
+mod prepare;
+mod registration;
+mod restart;
+mod roll_back;
+mod several_instances;
+mod slices;
+mod start;
+mod unprepare;

@@ -1,0 +1,164 @@
+//! The driver: it notes its calls and does what a test tells it to.
+
+use std::sync::{Arc, Mutex};
+
+use dra_kubeletplugin::{
+    AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError,
+    PrepareContext, Prepared,
+};
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::soon;
+
+/// The driver's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note(pub(crate) String);
+
+pub(crate) type Answer = Result<Prepared<Note>, PluginError>;
+
+type OnPrepare =
+    Arc<dyn for<'a> Fn(&'a AllocatedClaim, &'a PrepareContext<Note>) -> BoxFuture<'a, Answer> + Send + Sync>;
+
+/// A driver; all clones are the same.
+///
+/// Each call is a line of its log, such as `prepare one: gpu-0` or `unprepare one: gpu-0 (Unprepare)`.
+#[derive(Clone)]
+pub(crate) struct TestDriver {
+    log: watch::Sender<Vec<String>>,
+    background: watch::Sender<Vec<String>>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    on_prepare: Option<OnPrepare>,
+    fail_unprepare: Option<String>,
+    fail_rollback: Option<String>,
+    fail_unknown: Option<String>,
+    held: Vec<HeldClaim<Note>>,
+}
+
+/// What the driver does unless told otherwise: an environment variable for each device.
+pub(crate) fn usual(claim: &AllocatedClaim) -> Prepared<Note> {
+    let note = Note(format!("prepared {}", claim.claim_ref().name));
+    claim.devices().iter().fold(Prepared::new(note), |prepared, device| {
+        prepared.device(device, ContainerEdits::new().env("DEVICE", device.device().as_str()))
+    })
+}
+
+/// An error of the driver.
+pub(crate) fn fail(text: &str) -> Answer {
+    Err(PluginError::new(text))
+}
+
+impl TestDriver {
+    pub(crate) fn new() -> Self {
+        Self {
+            log: watch::Sender::default(),
+            background: watch::Sender::default(),
+            inner: Arc::default(),
+        }
+    }
+
+    /// Prepares as `work` does from now on.
+    pub(crate) fn on_prepare<F>(&self, work: F)
+    where
+        F: for<'a> Fn(&'a AllocatedClaim, &'a PrepareContext<Note>) -> BoxFuture<'a, Answer>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.inner.lock().unwrap().on_prepare = Some(Arc::new(work));
+    }
+
+    /// Prepares as usual again.
+    pub(crate) fn prepare_as_usual(&self) {
+        self.inner.lock().unwrap().on_prepare = None;
+    }
+
+    /// Answers unprepare with this error, or with success again.
+    pub(crate) fn fail_unprepare(&self, error: Option<&str>) {
+        self.inner.lock().unwrap().fail_unprepare = error.map(str::to_owned);
+    }
+
+    /// Answers rollback with this error, or with success again.
+    pub(crate) fn fail_rollback(&self, error: Option<&str>) {
+        self.inner.lock().unwrap().fail_rollback = error.map(str::to_owned);
+    }
+
+    /// Answers `unprepare_unknown` with this error, or with success again.
+    pub(crate) fn fail_unknown(&self, error: Option<&str>) {
+        self.inner.lock().unwrap().fail_unknown = error.map(str::to_owned);
+    }
+
+    /// The calls so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+
+    /// Waits until a call was made.
+    pub(crate) async fn wait_for(&self, line: &str) {
+        let mut log = self.log.subscribe();
+        let called = log.wait_for(|log| log.iter().any(|found| found == line));
+        soon(line, called).await.expect("the driver lives");
+    }
+
+    /// Waits for an error of the background that contains `text`.
+    pub(crate) async fn wait_for_background_error(&self, text: &str) {
+        let mut errors = self.background.subscribe();
+        let told = errors.wait_for(|errors| errors.iter().any(|error| error.contains(text)));
+        soon(text, told).await.expect("the driver lives");
+    }
+
+    /// What unprepare or rollback was told last.
+    pub(crate) fn last_held(&self) -> HeldClaim<Note> {
+        self.inner.lock().unwrap().held.last().expect("nothing was undone yet").clone()
+    }
+
+    fn note(&self, line: String) {
+        self.log.send_modify(|log| log.push(line));
+    }
+
+    fn undo(&self, call: &str, claim: &HeldClaim<Note>, error: Option<String>) -> Result<(), PluginError> {
+        let devices: Vec<_> = claim.devices.iter().map(|held| held.device_ref().device.as_str()).collect();
+        self.inner.lock().unwrap().held.push(claim.clone());
+        self.note(format!("{call} {}: {} ({:?})", claim.claim.name, devices.join(", "), claim.reason));
+        error.map_or(Ok(()), |error| Err(PluginError::new(error)))
+    }
+}
+
+impl DriverPlugin for TestDriver {
+    type State = Note;
+
+    async fn prepare(&self, claim: &AllocatedClaim, cx: &PrepareContext<Note>) -> Answer {
+        let devices: Vec<_> = claim.devices().iter().map(|device| device.device().as_str()).collect();
+        self.note(format!("prepare {}: {}", claim.claim_ref().name, devices.join(", ")));
+        let work = self.inner.lock().unwrap().on_prepare.clone();
+        match work {
+            Some(work) => work(claim, cx).await,
+            None => Ok(usual(claim)),
+        }
+    }
+
+    async fn unprepare(&self, claim: &HeldClaim<Note>) -> Result<(), PluginError> {
+        let error = self.inner.lock().unwrap().fail_unprepare.clone();
+        self.undo("unprepare", claim, error)
+    }
+
+    async fn rollback(&self, claim: &HeldClaim<Note>) -> Result<(), PluginError> {
+        let error = self.inner.lock().unwrap().fail_rollback.clone();
+        self.undo("rollback", claim, error)
+    }
+
+    async fn unprepare_unknown(&self, claim: &ClaimRef) -> Result<(), PluginError> {
+        self.note(format!("unknown {}", claim.name));
+        let error = self.inner.lock().unwrap().fail_unknown.clone();
+        error.map_or(Ok(()), |error| Err(PluginError::new(error)))
+    }
+
+    fn on_background_error(&self, error: &BackgroundError) {
+        self.background.send_modify(|errors| errors.push(error.to_string()));
+    }
+}
