@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     PoolState, PoolStatus,
     backoff::Backoff,
-    budget::{Allowance, Budget},
+    budget::{Allowance, Budget, SLOW},
     is_permanent,
 };
 use crate::{
@@ -42,6 +42,8 @@ pub(super) struct PoolTask {
     /// The next plan needs no budget: the wish or the registration is new.
     free: bool,
     held_until: Option<Instant>,
+    /// Until when the status says that others break the pool, even if it is whole for the moment.
+    troubled_until: Option<Instant>,
     /// The highest generation seen.
     floor: i64,
     salt: u32,
@@ -92,6 +94,7 @@ impl PoolTask {
         self.probe = true;
         self.free = true;
         self.held_until = None;
+        self.troubled_until = None;
         self.conflicts = 0;
         self.backoff.reset();
         self.status.last_error = None;
@@ -161,7 +164,7 @@ impl PoolTask {
             return Ok(());
         };
         let pool = name.clone();
-        let every = super::budget::SLOW;
+        let every = SLOW;
         let error = if missing > 0 {
             PublishError::DeletedByOthers { pool, every }
         } else {
@@ -169,6 +172,7 @@ impl PoolTask {
         };
         let news = self.held_until != Some(next);
         self.held_until = Some(next);
+        self.troubled_until = Some(next + SLOW);
         self.due = Some(next);
         self.status.state = self.open_state();
         self.status.last_error = Some(error.clone());
@@ -185,16 +189,19 @@ impl PoolTask {
     }
 
     /// Nothing is left to write.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, now: Instant) {
         self.gated = false;
-        self.due = None;
+        self.troubled_until.take_if(|until| *until <= now);
+        self.due = self.troubled_until;
         self.free = false;
         self.allowance = Allowance::default();
         self.conflicts = 0;
         self.backoff.reset();
         self.status.published = true;
         self.status.state = PoolState::Published;
-        self.status.last_error = None;
+        if self.troubled_until.is_none() {
+            self.status.last_error = None;
+        }
     }
 
     /// There are slices to create, which has to wait for the gate.

@@ -36,7 +36,7 @@ pub struct PoolStatus {
     pub problems: Vec<Problem>,
     /// The features whose fields the API server drops.
     pub dropped: Vec<Feature>,
-    /// The last failure, until the pool is published.
+    /// The last failure, until the pool is published; if others keep breaking it, for a minute longer.
     pub last_error: Option<PublishError>,
 }
 

@@ -100,7 +100,7 @@ impl Task {
         }
         let plan = plan(&wish, &observed);
         if plan.writes.is_empty() {
-            pool.settle();
+            pool.settle(Instant::now());
             return Round::Done;
         }
         if plan.needs_fresh_list && !std::mem::replace(listed, true) {
@@ -113,7 +113,7 @@ impl Task {
     async fn remove(&mut self, name: &PoolName, pool: &mut PoolTask, observed: &[ResourceSlice]) -> Round {
         let writes = plan_removal(observed);
         if writes.is_empty() {
-            pool.settle();
+            pool.settle(Instant::now());
             return Round::Done;
         }
         let generation = pool.status.generation;

@@ -23,7 +23,8 @@ use crate::{Action, PublishError};
 const WATCH_SECONDS: u32 = 50;
 /// After this time a watch is given up, even if the server has not ended it.
 const LONGEST_WATCH: Duration = Duration::from_secs(55);
-/// A watch that ends earlier than this counts as a failure, so that there is no hot loop.
+/// A watch that ends earlier than this counts as a failure, so that there is no hot loop. A list alone does not
+/// end a series of failures.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// What was seen.
@@ -79,7 +80,6 @@ impl Watch {
     async fn list(&mut self) -> Option<String> {
         match self.api.list(&self.selector()).await {
             Ok(listed) => {
-                self.backoff.reset();
                 let version = listed.version.clone();
                 self.send(Event::Listed(listed)).await;
                 Some(version)
@@ -98,7 +98,12 @@ impl Watch {
             match self.watch(&mut version).await {
                 End::Resume if start.elapsed() >= SHORT_WATCH => self.backoff.reset(),
                 End::Resume => sleep(self.backoff.next(None)).await,
-                End::Expired => return,
+                End::Expired => {
+                    if start.elapsed() < SHORT_WATCH {
+                        sleep(self.backoff.next(None)).await;
+                    }
+                    return;
+                }
                 End::Failed(error) => {
                     let list_again = error.http_status().is_some();
                     self.failed(error).await;

@@ -56,6 +56,8 @@ struct State {
     nodes: BTreeMap<String, String>,
     version: u64,
     watches: Vec<mpsc::UnboundedSender<Value>>,
+    /// All events so far, so that a watch can begin in the past.
+    history: Vec<(u64, Value)>,
     /// Watches are open but say nothing.
     silent: bool,
     /// Watches say everything this much later.
@@ -142,6 +144,11 @@ impl FakeApi {
 
     pub(super) fn be_late(&self, late: Duration) {
         self.lock().late = late;
+    }
+
+    /// Ends all watches.
+    pub(super) fn end_watches(&self) {
+        self.lock().watches.clear();
     }
 
     /// Ends all watches, and forgets what was before.
@@ -233,10 +240,8 @@ impl FakeApi {
             return status(410, "Expired", None);
         }
         let (sender, receiver) = mpsc::unbounded_channel();
-        for slice in state.slices.values().filter(|slice| selects(selector, slice)) {
-            if version_of(slice) > since {
-                sender.send(json!({ "type": "ADDED", "object": slice })).unwrap();
-            }
+        for (_, event) in state.history.iter().filter(|(version, _)| *version > since) {
+            sender.send(event.clone()).unwrap();
         }
         state.watches.push(sender);
         let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
@@ -352,12 +357,9 @@ impl State {
 
     fn tell(&mut self, kind: &str, slice: &ResourceSlice) {
         let event = json!({ "type": kind, "object": slice });
+        self.history.push((self.version, event.clone()));
         self.watches.retain(|watch| watch.send(event.clone()).is_ok());
     }
-}
-
-fn version_of(slice: &ResourceSlice) -> u64 {
-    slice.metadata.resource_version.as_deref().unwrap().parse().unwrap()
 }
 
 fn selects(selector: &str, slice: &ResourceSlice) -> bool {

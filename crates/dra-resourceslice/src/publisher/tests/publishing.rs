@@ -143,9 +143,9 @@ async fn a_bad_device_is_left_out_and_told_once() {
     let published = setup.publish(resources()).await;
     assert_eq!(published.problems.len(), 1);
     setup.publish(resources()).await;
-    setup.publish(resources().pool(PoolName::new("p").unwrap(), Pool::new([]))).await;
     let names: Vec<_> = setup.api.slices()[0].spec.devices.iter().flatten().map(|device| device.name.clone()).collect();
     assert_eq!(names, ["good", "fine"]);
+    setup.publish(resources().pool(PoolName::new("p").unwrap(), Pool::new([]))).await;
     let told = setup.reported();
     assert!(matches!(told.as_slice(), [PublishError::Invalid(_)]), "{told:?}");
 }
