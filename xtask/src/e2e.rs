@@ -108,7 +108,7 @@ fn run_scenarios(
     }
     fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
     let summary = scratch.join("summary");
-    let mut command: Vec<OsString> = vec![tools.binary("e2e").into()];
+    let mut command: Vec<OsString> = vec![tools.scenarios.clone().into()];
     for (option, value) in [
         ("--tier", leg.tier.to_string().into()),
         ("--kubernetes", leg.kubernetes.to_string().into()),

@@ -15,6 +15,8 @@ mod keyed;
 mod locks;
 mod lookup;
 mod memory;
+#[cfg(test)]
+mod model;
 mod prepare;
 mod record;
 mod recover;

@@ -97,10 +97,20 @@ impl FileLock {
 
     /// Leaves a note in the locked file, for whoever meets the lock.
     pub(crate) fn write_note(&self, note: &str) -> Result<(), LockError> {
-        use std::os::unix::fs::FileExt as _;
-        let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(note.as_bytes(), 0));
-        written.map_err(|source| LockError::Io { path: self.path.clone(), source })
+        overwrite(&self.file, note).map_err(|source| LockError::Io { path: self.path.clone(), source })
     }
+}
+
+/// Leaves a note in a file that somebody else may have locked.
+pub(crate) fn write_note(path: &Path, note: &str) -> io::Result<()> {
+    overwrite(&OpenOptions::new().write(true).open(path)?, note)
+}
+
+/// Written in one go and cut afterwards: whoever dies in between leaves at least the whole new note.
+fn overwrite(file: &File, note: &str) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    file.write_all_at(note.as_bytes(), 0)?;
+    file.set_len(u64::try_from(note.len()).map_err(io::Error::other)?)
 }
 
 fn try_lock(file: &File, span: Span, mode: Mode) -> io::Result<bool> {
@@ -158,6 +168,19 @@ mod tests {
         assert!(!one.is_alone().unwrap() && !two.is_alone().unwrap());
         drop(two);
         assert!(one.is_alone().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_note_replaces_a_longer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let held = take(&path, Mode::Exclusive).await.unwrap();
+        for note in ["a long note\n", "short\n"] {
+            held.write_note(note).unwrap();
+            assert_eq!(held.read_note().unwrap(), note);
+        }
+        write_note(&path, "x\n").unwrap();
+        assert_eq!(held.read_note().unwrap(), "x\n");
     }
 
     #[tokio::test]

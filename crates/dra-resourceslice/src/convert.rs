@@ -8,8 +8,9 @@ use k8s_openapi::{
 };
 
 use crate::{
-    AttributeValue, Capacity, CounterConsumption, CounterSet, Device, DeviceName, DevicePlacement, InvalidName,
-    InvalidQuantity, NodeName, QualifiedName, Quantity, RequestPolicy, Taint, TaintEffect, ValidRequests,
+    AttributeValue, Capacity, CounterConsumption, CounterSet, Device, DeviceName, DevicePlacement,
+    InvalidName, InvalidQuantity, NodeName, QualifiedName, Quantity, RequestPolicy, Taint, TaintEffect,
+    ValidRequests,
     compat::{self, Unsupported},
     device::whole_seconds,
 };
@@ -40,7 +41,8 @@ pub(crate) fn device(model: &Device) -> Result<api::Device, Unsupported> {
         None => {}
     }
     device.binding_conditions = some_list(&model.binding_conditions, |text| Ok(text.clone()))?;
-    device.binding_failure_conditions = some_list(&model.binding_failure_conditions, |text| Ok(text.clone()))?;
+    device.binding_failure_conditions =
+        some_list(&model.binding_failure_conditions, |text| Ok(text.clone()))?;
     device.binds_to_node = model.binds_to_node.then_some(true);
     device.allow_multiple_allocations = model.allow_multiple_allocations.then_some(true);
     compat::set_node_allocatable(&mut device, model)?;
@@ -71,8 +73,10 @@ fn capacity(value: &Capacity) -> api::DeviceCapacity {
 }
 
 fn request_policy(policy: &RequestPolicy) -> api::CapacityRequestPolicy {
-    let mut converted =
-        api::CapacityRequestPolicy { default: policy.default.as_ref().map(Quantity::to_api), ..Default::default() };
+    let mut converted = api::CapacityRequestPolicy {
+        default: policy.default.as_ref().map(Quantity::to_api),
+        ..Default::default()
+    };
     match &policy.valid {
         Some(ValidRequests::Values(values)) => {
             converted.valid_values = Some(values.iter().map(Quantity::to_api).collect());
@@ -151,7 +155,11 @@ impl TryFrom<&api::Device> for Device {
     type Error = UnreadableDevice;
 
     fn try_from(device: &api::Device) -> Result<Self, UnreadableDevice> {
-        read(device).map_err(|(field, reason)| UnreadableDevice { device: device.name.clone(), field, reason })
+        read(device).map_err(|(field, reason)| UnreadableDevice {
+            device: device.name.clone(),
+            field,
+            reason,
+        })
     }
 }
 
@@ -167,7 +175,8 @@ fn read(device: &api::Device) -> Result<Device, Unreadable> {
     for (name, value) in device.attributes.iter().flatten() {
         let field = format!("attributes[{name}]");
         let key = QualifiedName::new(name.clone()).map_err(at(&field))?;
-        model = model.attribute(key, read_attribute(value).ok_or((field, "has no value".to_owned()))?);
+        model =
+            model.attribute(key, read_attribute(value).ok_or_else(|| (field, "has no value".to_owned()))?);
     }
     for (name, value) in device.capacity.iter().flatten() {
         let field = format!("capacity[{name}]");
@@ -278,14 +287,25 @@ mod tests {
             .unwrap()
             .try_capacity("plain", 5)
             .unwrap()
-            .try_capacity("ranged", Capacity::new(q(9)).with_policy(RequestPolicy::range(q(1), q(1), Some(q(9)), None)))
+            .try_capacity(
+                "ranged",
+                Capacity::new(q(9)).with_policy(RequestPolicy::range(q(1), q(1), Some(q(9)), None)),
+            )
             .unwrap()
-            .try_capacity("listed", Capacity::new(q(9)).with_policy(RequestPolicy::values(q(1), [q(1), q(2)])))
+            .try_capacity(
+                "listed",
+                Capacity::new(q(9)).with_policy(RequestPolicy::values(q(1), [q(1), q(2)])),
+            )
             .unwrap()
             .taint(Taint::no_schedule("a").value("x"))
             .taint(Taint::no_execute("a").added_at(std::time::SystemTime::UNIX_EPOCH))
             .consumes(
-                CounterConsumption::new("set").unwrap().counter("c", 1).unwrap().compatibility_group("g").unwrap(),
+                CounterConsumption::new("set")
+                    .unwrap()
+                    .counter("c", 1)
+                    .unwrap()
+                    .compatibility_group("g")
+                    .unwrap(),
             )
             .placed(DevicePlacement::Node(NodeName::new("n").unwrap()))
             .binding_conditions(["ready"], ["broken"])

@@ -14,10 +14,10 @@ pub use attribute::{AttributeValue, is_semver};
 pub use capacity::{Capacity, RequestPolicy, ValidRequests};
 pub use counters::{CounterConsumption, CounterSet};
 pub use node_allocatable::{NodeAllocatable, NodeAllocatableMapping};
-pub use taint::{Taint, TaintEffect};
 pub(crate) use taint::whole_seconds;
+pub use taint::{Taint, TaintEffect};
 
-use crate::{DeviceName, InvalidName, NodeName, Quantity, QualifiedName};
+use crate::{DeviceName, InvalidName, NodeName, QualifiedName, Quantity};
 
 /// One device of a pool, as `spec.devices[]` of a `ResourceSlice`.
 ///
@@ -187,7 +187,6 @@ impl Device {
     }
 
     /// The taints, in order.
-    #[must_use]
     pub fn taints(&self) -> &[Taint] {
         &self.taints
     }

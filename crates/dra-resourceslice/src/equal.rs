@@ -89,7 +89,8 @@ impl<'a> TaintTimes<'a> {
     /// Collects the times of the specs given; later ones win.
     pub(crate) fn of(specs: impl IntoIterator<Item = &'a ResourceSliceSpec>) -> Self {
         let devices = specs.into_iter().flat_map(|spec| spec.devices.iter().flatten());
-        let taints = devices.flat_map(|device| device.taints.iter().flatten().map(move |taint| (device, taint)));
+        let taints =
+            devices.flat_map(|device| device.taints.iter().flatten().map(move |taint| (device, taint)));
         let times = taints.filter_map(|(device, taint)| {
             taint.time_added.as_ref().map(|time| (taint_key(&device.name, taint), time))
         });

@@ -16,7 +16,7 @@ pub enum PublishError {
     Invalid(Problem),
 
     /// A request to the API server failed.
-    #[error("{action} {object}: {}{}", .source, hint(.source))]
+    #[error("{action} {object}: {}{}", said(.source), hint(.source))]
     #[non_exhaustive]
     Api {
         /// What was tried.
@@ -201,6 +201,14 @@ fn status(error: &kube::Error) -> Option<&kube::core::Status> {
     }
 }
 
+/// The answer in words; the client's own text has the whole answer twice.
+fn said(error: &kube::Error) -> String {
+    match status(error) {
+        Some(status) => format!("{} ({})", status.message, status.code),
+        None => error.to_string(),
+    }
+}
+
 /// What to do about an answer, where that is known.
 fn hint(error: &kube::Error) -> &'static str {
     match status(error).map(|status| (status.code, status.details.as_ref())) {
@@ -256,7 +264,11 @@ mod tests {
     #[test]
     fn messages_say_what_was_tried_and_what_to_do() {
         let forbidden = api(Action::Create, 403).to_string();
-        assert!(forbidden.starts_with("create slice \"x\": ") && forbidden.contains("service account"), "{forbidden}");
+        assert!(
+            forbidden.starts_with("create slice \"x\": told so (403) ")
+                && forbidden.contains("service account"),
+            "{forbidden}"
+        );
         let missing = api(Action::List, 404).to_string();
         assert!(missing.contains("resource.k8s.io/v1"), "{missing}");
         let pool = PoolName::new("p").unwrap();

@@ -57,7 +57,9 @@ impl Run<'_> {
         let devices = || spec.devices.iter().flatten().map(|device| &device.name);
         let sets = || spec.shared_counters.iter().flatten().map(|set| &set.name);
         match self {
-            Self::Devices(run) => devices().eq(run.iter().map(|device| &device.name)) && sets().next().is_none(),
+            Self::Devices(run) => {
+                devices().eq(run.iter().map(|device| &device.name)) && sets().next().is_none()
+            }
             Self::Counters(run) => sets().eq(run.iter().map(|set| &set.name)) && devices().next().is_none(),
         }
     }
@@ -72,7 +74,8 @@ impl Run<'_> {
 
 /// Counter sets first, then devices; a pool without either has one empty slice.
 fn fresh<'a>(devices: &'a [Device], counter_sets: &'a [CounterSet]) -> Vec<Run<'a>> {
-    let counters = split::counter_sets(counter_sets).into_iter().map(|run| Run::Counters(run.iter().collect()));
+    let counters =
+        split::counter_sets(counter_sets).into_iter().map(|run| Run::Counters(run.iter().collect()));
     let devices = split::devices(devices).into_iter().map(|run| Run::Devices(run.iter().collect()));
     let mut runs: Vec<_> = counters.chain(devices).collect();
     if runs.is_empty() {
@@ -122,7 +125,9 @@ fn place_devices<'a>(
     let places: BTreeMap<&str, usize> = observed
         .iter()
         .enumerate()
-        .flat_map(|(index, spec)| spec.devices.iter().flatten().map(move |device| (device.name.as_str(), index)))
+        .flat_map(|(index, spec)| {
+            spec.devices.iter().flatten().map(move |device| (device.name.as_str(), index))
+        })
         .collect();
     let first = devices.iter().find_map(|device| places.get(device.name.as_str()));
     let Some(mut current) = first.copied() else { return devices.is_empty().then_some(()) };
@@ -149,7 +154,9 @@ fn place_counter_sets<'a>(
     let places: BTreeMap<&str, usize> = observed
         .iter()
         .enumerate()
-        .flat_map(|(index, spec)| spec.shared_counters.iter().flatten().map(move |set| (set.name.as_str(), index)))
+        .flat_map(|(index, spec)| {
+            spec.shared_counters.iter().flatten().map(move |set| (set.name.as_str(), index))
+        })
         .collect();
     let last = runs.iter().rposition(|run| matches!(run, Run::Counters(_)));
     for set in counter_sets {

@@ -17,6 +17,7 @@ mod quantity;
 mod scope;
 mod slice_name;
 mod split;
+pub mod sysfs;
 #[cfg(test)]
 mod test_api;
 mod validate;

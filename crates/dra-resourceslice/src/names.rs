@@ -319,9 +319,22 @@ mod tests {
             assert_eq!(DriverName::new(good).map(String::from), Ok(good.to_owned()));
         }
         let too_long = format!("{longest}c");
-        for bad in
-            ["", ".", "a.", ".a", "a..b", "-a", "a-", "a.-b", "A.b", "a_b", "a/b", "a b", "ä", too_long.as_str()]
-        {
+        for bad in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "-a",
+            "a-",
+            "a.-b",
+            "A.b",
+            "a_b",
+            "a/b",
+            "a b",
+            "ä",
+            too_long.as_str(),
+        ] {
             let error = DriverName::new(bad).expect_err(bad);
             assert_eq!((error.kind, error.value.as_str()), ("driver name", bad));
         }
@@ -357,9 +370,19 @@ mod tests {
         }
         let long_id = "i".repeat(33);
         let long_domain = format!("{}/x", "d".repeat(64));
-        for bad in
-            ["", "/", "a/", "/a", "a/b/c", "0x", "a-b", "A.b/c", "a.b/c-d", long_id.as_str(), long_domain.as_str()]
-        {
+        for bad in [
+            "",
+            "/",
+            "a/",
+            "/a",
+            "a/b/c",
+            "0x",
+            "a-b",
+            "A.b/c",
+            "a.b/c-d",
+            long_id.as_str(),
+            long_domain.as_str(),
+        ] {
             assert!(QualifiedName::new(bad).is_err(), "{bad}");
         }
     }

@@ -119,7 +119,7 @@ impl Pool {
 
     /// Names the attribute that tells the kind of partition of each device (Kubernetes 1.37).
     pub fn partition_type_attribute(mut self, name: QualifiedName) -> Self {
-        self.for_each_slice(|slice| slice.partition_type_attribute = Some(name.clone()));
+        self.for_each_slice(move |slice| slice.partition_type_attribute = Some(name.clone()));
         self
     }
 

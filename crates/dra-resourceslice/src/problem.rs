@@ -7,7 +7,7 @@ use crate::PoolName;
 /// A rule of the API that a wish breaks, with where and what.
 ///
 /// It prints as one line, such as
-/// `pool "node-1": device "gpu-0": attributes[model]: has 70 bytes, at most 64 are allowed; the device is left out`.
+/// `pool "node-1": device "gpu-0": taints: has 17 entries, at most 16 are allowed; the device is left out`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Problem {

@@ -34,7 +34,6 @@ pub enum Gate {
     /// No slices are created; those that exist are kept right.
     Closed,
     /// Slices are created.
-    #[non_exhaustive]
     Open {
         /// The number of the registration. A new one refills the budget for slices that others delete, and what was
         /// given up is tried again.
@@ -108,7 +107,7 @@ impl Publisher {
         let task = task::Task::new(api, gate, wishes_rx, status_tx, Arc::new(on_error));
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            stopped.run_until_cancelled_owned(task.run()).await;
+            stopped.run_until_cancelled_owned(Box::pin(task.run())).await;
         });
         Self { wishes, status, task, stop: stop.drop_guard() }
     }
@@ -116,6 +115,7 @@ impl Publisher {
     /// Makes this the wish, in place of the one before, and returns at once.
     ///
     /// It is the whole wish: pools that are missing from it are deleted.
+    #[allow(clippy::must_use_candidate, reason = "a driver need not wait")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         let resources = Arc::new(resources);
         let mut number = 0;
@@ -127,6 +127,7 @@ impl Publisher {
     }
 
     /// Deletes all slices of the scope: the wish for nothing.
+    #[allow(clippy::must_use_candidate, reason = "a driver need not wait")]
     pub fn remove_all(&self) -> Ticket {
         self.publish(DriverResources::new())
     }
@@ -171,7 +172,7 @@ pub struct Published {
 
 impl Ticket {
     /// Waits until every pool of the wish has been seen whole in the API, and pools that are no longer wished for
-    /// are gone.
+    /// are gone. That is as long as the API server is away, or the gate is closed and slices are missing.
     ///
     /// # Errors
     /// - [`PublishError::Invalid`] or [`PublishError::Api`] when a pool was refused; other pools are published.

@@ -165,8 +165,7 @@ impl From<i32> for Quantity {
     }
 }
 
-const NOT_A_NUMBER: &str =
-    "must be a decimal number with an optional suffix (Ki, Mi, Gi, Ti, Pi, Ei, n, u, m, k, M, G, T, P, E or eN)";
+const NOT_A_NUMBER: &str = "must be a decimal number with an optional suffix (Ki, Mi, Gi, Ti, Pi, Ei, n, u, m, k, M, G, T, P, E or eN)";
 const TOO_LARGE: &str = "must be at most 2^63-1 in magnitude";
 const TOO_MANY_DIGITS: &str = "has more or finer digits than a quantity can hold";
 /// Both keep every intermediate product within `i128`; a value in range needs 28 digits.
@@ -190,6 +189,7 @@ fn parse_nanos(text: &str) -> Result<i128, &'static str> {
 }
 
 /// A suffix stands for 1024^binary or for 10^decimal.
+#[derive(Clone, Copy)]
 struct Scale {
     binary: u32,
     decimal: i32,
@@ -244,7 +244,8 @@ fn scaled(whole: &str, fraction: &str, scale: Scale) -> Result<i128, &'static st
     // The value in nanos is number × 10^shift × 1024^binary.
     let shift = scale.decimal.saturating_add(9).saturating_sub(places);
     let factor = 1_i128 << (10 * scale.binary);
-    let nanos = if shift >= 0 { scaled_up(number, shift, factor)? } else { scaled_down(number, shift, factor)? };
+    let nanos =
+        if shift >= 0 { scaled_up(number, shift, factor)? } else { scaled_down(number, shift, factor)? };
     if nanos > MAX_NANOS { Err(TOO_LARGE) } else { Ok(nanos) }
 }
 
@@ -337,7 +338,10 @@ mod tests {
 
     #[test]
     fn text_that_is_no_quantity_is_refused() {
-        for bad in ["", "-", ".", "Gi", "1gi", "1 Gi", " 1", "1GB", "1.2.3", "1e", "1e+", "0x1", "1ki", "--1", "1e1.5"] {
+        for bad in [
+            "", "-", ".", "Gi", "1gi", "1 Gi", " 1", "1GB", "1.2.3", "1e", "1e+", "0x1", "1ki", "--1",
+            "1e1.5",
+        ] {
             let error = Quantity::parse(bad).expect_err(bad);
             assert_eq!(error.value, bad);
         }

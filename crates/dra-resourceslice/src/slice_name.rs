@@ -50,7 +50,8 @@ fn hash(scope: &Scope, pool: &PoolName, index: usize, count: usize, salt: u32) -
     // A zero byte is in no name, so it keeps the parts apart.
     let identity = format!("{}\0{pool}\0{node}\0{index}\0{count}\0{salt}", scope.driver());
     let digest = Sha256::digest(identity.as_bytes());
-    digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    let hex = digest.iter().take(5).flat_map(|byte| [byte >> 4, byte & 15]);
+    hex.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 #[cfg(test)]

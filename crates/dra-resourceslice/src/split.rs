@@ -17,7 +17,6 @@ pub(crate) fn is_advanced(device: &Device) -> bool {
         || device.attributes.iter().flatten().any(|(_, value)| compat::list(value).is_some())
 }
 
-
 /// Cuts devices into runs that each fit into a slice, keeping their order, each as long as can be.
 /// No devices make no run.
 pub(crate) fn devices(devices: &[Device]) -> Vec<&[Device]> {
@@ -62,8 +61,14 @@ mod tests {
 
     #[test]
     fn plain_devices_are_cut_at_128() {
-        let table: [(usize, &[usize]); 6] =
-            [(0, &[]), (1, &[1]), (128, &[128]), (129, &[128, 1]), (300, &[128, 128, 44]), (256, &[128, 128])];
+        let table: [(usize, &[usize]); 6] = [
+            (0, &[]),
+            (1, &[1]),
+            (128, &[128]),
+            (129, &[128, 1]),
+            (300, &[128, 128, 44]),
+            (256, &[128, 128]),
+        ];
         for (count, expected) in table {
             assert_eq!(lengths(&vec![device(false); count]), expected, "{count}");
         }

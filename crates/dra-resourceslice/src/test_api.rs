@@ -67,7 +67,9 @@ impl TestApi {
 
     /// Carries out all writes of a plan.
     pub(crate) fn apply_all(&mut self, writes: &[Write]) {
-        writes.iter().for_each(|write| self.apply(write));
+        for write in writes {
+            self.apply(write);
+        }
     }
 
     fn find(&self, name: &str) -> Option<usize> {

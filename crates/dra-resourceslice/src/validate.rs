@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use crate::{
-    Consequence, CounterSet, Device, DeviceName, DriverResources, Fault, NodeOperation, Placement, Pool, PoolName,
-    Problem, Scope, Slice, Subject, limits, pool::PoolContent,
+    Consequence, CounterSet, Device, DeviceName, DriverResources, Fault, NodeOperation, Placement, Pool,
+    PoolName, Problem, Scope, Slice, Subject, limits, pool::PoolContent,
 };
 
 /// All problems of a wish: what [`Publisher::publish`](crate::Publisher::publish) would leave out, and why.
@@ -56,7 +56,13 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn report(&mut self, subject: Subject, field: impl Into<String>, fault: Fault, consequence: Consequence) {
-        self.problems.push(Problem { pool: self.pool.clone(), subject, field: field.into(), fault, consequence });
+        self.problems.push(Problem {
+            pool: self.pool.clone(),
+            subject,
+            field: field.into(),
+            fault,
+            consequence,
+        });
     }
 
     fn refuse_pool(&mut self, field: &str, rule: &'static str) {
@@ -178,9 +184,7 @@ fn counter_set_fault(set: &CounterSet, seen: &Counters) -> Option<(&'static str,
 fn counters_fault(count: usize) -> Option<Fault> {
     match count {
         0 => Some(Fault::Rule("must have at least one counter")),
-        count if count > limits::MAX_COUNTERS => {
-            Some(Fault::TooMany { count, limit: limits::MAX_COUNTERS })
-        }
+        count if count > limits::MAX_COUNTERS => Some(Fault::TooMany { count, limit: limits::MAX_COUNTERS }),
         _ => None,
     }
 }

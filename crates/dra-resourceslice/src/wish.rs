@@ -40,7 +40,7 @@ pub(crate) enum Content {
         devices: Vec<Device>,
         counter_sets: Vec<CounterSet>,
         /// What every slice of devices has besides the devices.
-        frame: Frame,
+        frame: Box<Frame>,
     },
     /// Cut by the driver.
     Slices(Vec<ResourceSliceSpec>),
@@ -124,7 +124,11 @@ impl Frame {
         Self {
             spec,
             partition_type_attribute: slice.partition_type_attribute.as_ref().map(ToString::to_string),
-            skip_node_operations: slice.skip_node_operations.iter().map(|op| op.as_str().to_owned()).collect(),
+            skip_node_operations: slice
+                .skip_node_operations
+                .iter()
+                .map(|op| op.as_str().to_owned())
+                .collect(),
         }
     }
 
@@ -161,7 +165,7 @@ fn content(scope: &Scope, name: &PoolName, pool: &Pool) -> Result<Content, Unsup
             frame.check()?;
             let devices = devices(slice)?;
             let counter_sets = slice.counter_sets.iter().map(convert::counter_set).collect();
-            Ok(Content::Whole { devices, counter_sets, frame })
+            Ok(Content::Whole { devices, counter_sets, frame: Box::new(frame) })
         }
         PoolContent::Slices(slices) => {
             let specs = slices.iter().map(|slice| {

@@ -2,8 +2,8 @@
 
 use clap::Parser;
 use dra_kubeletplugin::{
-    AllocatedClaim, ContainerEdits, Device, DriverPlugin, DriverResources, HeldClaim, NodeName, Options, PluginError,
-    PrepareContext, Prepared, kube, signals,
+    AllocatedClaim, ContainerEdits, Device, DriverPlugin, DriverResources, HeldClaim, NodeName, Options,
+    PluginError, PrepareContext, Prepared, kube, signals,
 };
 
 const DEVICES: [(&str, &str); 2] = [("english", "hello"), ("french", "bonjour")];

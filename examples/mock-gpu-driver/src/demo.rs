@@ -50,7 +50,8 @@ pub(crate) async fn demo(options: DemoOptions) -> anyhow::Result<()> {
         Ok(()) => driver.stop(PATIENCE).await,
         Err(error) => Err(error),
     };
-    outcome.map_err(|error| error.context(format!("the demo failed; the driver's log:\n{}", driver.log())))?;
+    outcome
+        .map_err(|error| error.context(format!("the demo failed; the driver's log:\n{}", driver.log())))?;
     timeline.tell(&Event::DriverStopped { exit_code: 0 });
     Ok(())
 }
@@ -116,7 +117,8 @@ impl Demo<'_> {
         for entry in fs::read_dir(self.node.cdi()).context("reading the CDI folder")? {
             let path = entry?.path();
             let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            let content = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+            let content =
+                serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
             self.timeline.tell(&Event::CdiFile { path, content });
         }
         Ok(prepared)

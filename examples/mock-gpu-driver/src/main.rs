@@ -1,5 +1,6 @@
 //! A driver for GPUs that do not exist: the SDK's example, and what its tests run.
 
+#[cfg(feature = "demo")]
 mod demo;
 mod inventory;
 mod options;
@@ -17,6 +18,7 @@ async fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(options) => run::run(options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
+        #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };
     match outcome {

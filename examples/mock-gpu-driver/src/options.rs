@@ -33,6 +33,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     State(StateCommand),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
+    #[cfg(feature = "demo")]
     Demo(DemoOptions),
 }
 
@@ -89,6 +90,7 @@ pub(crate) struct StateOptions {
     pub(crate) cdi_root: PathBuf,
 }
 
+#[cfg(feature = "demo")]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoOptions {
     /// Print each event as a line of JSON.
@@ -138,7 +140,11 @@ mod tests {
     fn run_is_the_default_command() {
         assert!(matches!(parse(&["x", "--node-name", "n"]).unwrap().command, Command::Run(_)));
         assert!(matches!(parse(&["x", "run", "--node-name", "n"]).unwrap().command, Command::Run(_)));
-        assert!(matches!(parse(&["x", "demo", "--json"]).unwrap().command, Command::Demo(DemoOptions { json: true })));
+        #[cfg(feature = "demo")]
+        assert!(matches!(
+            parse(&["x", "demo", "--json"]).unwrap().command,
+            Command::Demo(DemoOptions { json: true })
+        ));
         assert_eq!(parse(&["x", "--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dra_kubeletplugin::{
-    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceName, DriverName, DriverPlugin, HeldClaim, NodeName,
-    PluginError, PrepareContext, Prepared,
+    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceName, DriverName, DriverPlugin, HeldClaim,
+    NodeName, PluginError, PrepareContext, Prepared,
 };
 
 use crate::inventory::{Gpu, Inventory};
@@ -31,7 +31,8 @@ impl DriverPlugin for MockGpus {
                 return Err(PluginError::new(format!("device {} is set to fail", device.device())));
             }
             let gpu = self.inventory.get(device.device());
-            let gpu = gpu.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
+            let gpu =
+                gpu.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
             prepared = prepared.device(device, self.edits(claim, device, gpu));
         }
         Ok(prepared)

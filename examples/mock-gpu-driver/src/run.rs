@@ -3,9 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
-use dra_kubeletplugin::{
-    DriverResources, Options, Registration, kube, signals,
-};
+use dra_kubeletplugin::{DriverResources, Options, Registration, kube, signals};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tracing_subscriber::EnvFilter;
 

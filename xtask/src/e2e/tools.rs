@@ -10,21 +10,17 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cluster::build;
 
-/// Packages whose binaries of the same name the scenarios start.
-const PACKAGES: [&str; 3] = ["e2e", "hello-driver", "mock-gpu-driver"];
+/// Drivers under test: built as they are shipped, so without what is only for people at a desk.
+const DRIVERS: [&str; 2] = ["hello-driver", "mock-gpu-driver"];
 
 /// Where the built programs are.
 pub(crate) struct Tools {
-    /// The folder of the Rust binaries.
+    /// The folder of the drivers' binaries.
     pub(crate) binaries: PathBuf,
+    /// The program that runs the scenarios.
+    pub(crate) scenarios: PathBuf,
     /// The folder of the Go helpers: `grpc-dial`, and `cdi-oracle-VERSION` for each version of the CDI library.
     pub(crate) helpers: PathBuf,
-}
-
-impl Tools {
-    pub(crate) fn binary(&self, name: &str) -> PathBuf {
-        self.binaries.join(name)
-    }
 }
 
 /// Builds all of it; what is up to date costs little.
@@ -33,26 +29,30 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/grpc-dial"), &[], &helpers.join("grpc-dial"), &["."])?;
     build_oracles(&root.join("e2e/cdi-oracle"), &helpers)?;
-    Ok(Tools { binaries: build_packages(root)?, helpers })
+    let target = target_folder(root)?;
+    cargo_build(root, &["--package", "e2e"])?;
+    let mut drivers = vec!["--release", "--no-default-features"];
+    drivers.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
+    cargo_build(root, &drivers)?;
+    Ok(Tools { binaries: target.join("release"), scenarios: target.join("debug/e2e"), helpers })
 }
 
-fn build_packages(root: &Path) -> Result<PathBuf> {
+fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
     let mut build = cargo(root);
-    build.args(["build", "--release"]);
-    for package in PACKAGES {
-        build.args(["--package", package]);
-    }
+    build.arg("build").args(arguments);
     let status = build.status().with_context(|| format!("running {build:?}"))?;
     ensure!(status.success(), "{build:?} failed: {status}");
+    Ok(())
+}
 
-    let output = cargo(root)
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .output()
-        .context("running `cargo metadata`")?;
+fn target_folder(root: &Path) -> Result<PathBuf> {
+    let mut metadata = cargo(root);
+    let output = metadata.args(["metadata", "--no-deps", "--format-version=1"]).output();
+    let output = output.context("running `cargo metadata`")?;
     let metadata: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("reading `cargo metadata`")?;
     let target = metadata["target_directory"].as_str().context("`cargo metadata` names no target folder")?;
-    Ok(Path::new(target).join("release"))
+    Ok(PathBuf::from(target))
 }
 
 /// The cargo that runs us.

@@ -48,7 +48,7 @@ impl<P: DriverPlugin> Claims<P> {
         }
     }
 
-    async fn collect_round(&self, registered: bool) {
+    pub(super) async fn collect_round(&self, registered: bool) {
         let Ok(uids) = self.disk.run(|store, _| Ok(store.claims()?)).await else { return };
         for uid in uids {
             if let Err(error) = self.collect(&uid, registered).await {

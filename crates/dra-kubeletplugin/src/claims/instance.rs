@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::keyed::locked;
-use crate::lock::{FileLock, LockError, Mode, Span, lock};
+use crate::lock::{FileLock, LockError, Mode, Span, lock, write_note};
 
 /// This process among the instances of the driver.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub(crate) fn count_change(data: &Path) -> Result<(), LockError> {
     let path = path(data);
     let counted = std::fs::read_to_string(&path).and_then(|text| {
         let note = text.lines().nth(1).unwrap_or_default();
-        std::fs::write(&path, format!("{}\n{note}\n", starts(&text) + 1))
+        write_note(&path, &format!("{}\n{note}\n", starts(&text) + 1))
     });
     match counted {
         // Nobody has ever started, so nobody remembers anything.

@@ -51,7 +51,7 @@ impl Memory {
             }
         }
         for store in older {
-            for uid in store.claims()? {
+            for uid in store.claims_left()? {
                 // A damaged one holds nothing: nothing of its boot runs any more.
                 if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
                     store.load(&uid)?

@@ -153,7 +153,10 @@ impl<P: DriverPlugin> Claims<P> {
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),
             Err(error) => {
-                self.memory().release(claim.uid());
+                // A record that is there, only not durably, goes on holding the devices: so does that of an adopted claim.
+                if matches!(self.load(claim.uid()).await, Ok(Found::Nothing)) {
+                    self.memory().release(claim.uid());
+                }
                 Err(error)
             }
         }
@@ -212,7 +215,12 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// Undoes what a failed prepare has begun; gives the error for the kubelet.
     async fn roll_back(&self, record: &Record, first: Failure) -> Failure {
-        match self.undo_locked(Phase::Started, record, UnprepareReason::Rollback).await {
+        // If the last record is there, only not durably, it must not say prepared once the driver has undone it.
+        let phase = match self.load(&record.claim.uid).await {
+            Ok(Found::Stored { phase, .. }) => phase,
+            _ => Phase::Started,
+        };
+        match self.undo_locked(phase, record, UnprepareReason::Rollback).await {
             Ok(()) => first,
             Err(rollback) => {
                 tracing::error!(claim = %record.claim, error = %rollback, "roll-back failed; the devices stay held");

@@ -15,7 +15,8 @@ async fn survives<Outage>(what: &str, begin: impl FnOnce(&Rig) -> Outage, end: i
     let (rig, driver) = (Rig::new(), TestDriver::new());
     let _handle = rig.start(&driver).await;
     let before = rig.claim("before", &[device("gpu-0")]);
-    let claims = ["during-1", "during-2"].map(|name| rig.claim(name, &[device(&format!("gpu-{}", &name[7..]))]));
+    let claims =
+        ["during-1", "during-2"].map(|name| rig.claim(name, &[device(&format!("gpu-{}", &name[7..]))]));
     rig.prepare_one(&before).await.unwrap();
 
     let outage = begin(&rig);

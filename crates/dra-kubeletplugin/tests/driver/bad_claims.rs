@@ -102,8 +102,12 @@ async fn uids_that_could_leave_a_folder_are_those_claims_errors() {
     let prepared = rig.prepare(&claims).await;
     let unprepared = rig.unprepare(&bad.iter().collect::<Vec<_>>()).await;
     for claim in &bad {
-        for error in [prepared[&claim.uid].clone().unwrap_err(), unprepared[&claim.uid].clone().unwrap_err()] {
-            assert!(error.contains("illegal claim UID") && error.contains(&format!("{:?}", claim.uid)), "{error}");
+        for error in [prepared[&claim.uid].clone().unwrap_err(), unprepared[&claim.uid].clone().unwrap_err()]
+        {
+            assert!(
+                error.contains("illegal claim UID") && error.contains(&format!("{:?}", claim.uid)),
+                "{error}"
+            );
         }
     }
     assert!(prepared[&good.uid].is_ok());
@@ -117,7 +121,9 @@ async fn names_that_would_lead_to_another_api_object_are_those_claims_errors() {
     let (rig, driver, _handle) = rig().await;
     let good = rig.claim("one", &[device("gpu-0")]);
     rig.api.clear_calls();
-    for (namespace, name) in [("default", "../secrets/x"), ("..", "one"), ("default", "one?watch=1"), ("", "one")] {
+    for (namespace, name) in
+        [("default", "../secrets/x"), ("..", "one"), ("default", "one?watch=1"), ("", "one")]
+    {
         let claim = ClaimRef::new(namespace, name, good.uid.as_str());
         let error = rig.prepare_one(&claim).await.unwrap_err();
         assert!(error.contains("illegal"), "{error}");

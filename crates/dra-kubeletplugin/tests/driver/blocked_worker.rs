@@ -51,8 +51,7 @@ impl Blocked {
 /// A driver in a runtime of its own that has one worker.
 async fn start_on_one_worker(rig: &Rig, driver: &TestDriver) -> (Runtime, Handle) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (driver, api, kubelet, cdi) =
-        (driver.clone(), rig.api.clone(), rig.node.kubelet(), rig.node.cdi());
+    let (driver, api, kubelet, cdi) = (driver.clone(), rig.api.clone(), rig.node.kubelet(), rig.node.cdi());
     let started = runtime.spawn(async move {
         let api: ApiServer = api;
         let options = Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), api.client());

@@ -1,5 +1,10 @@
 //! Whole drivers against the test kit: real sockets, real files, a kubelet and an API server that are stand-ins.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail like tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
 
 mod support;
 

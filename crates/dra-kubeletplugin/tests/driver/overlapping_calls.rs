@@ -173,7 +173,8 @@ async fn a_shut_down_waits_for_a_prepare_that_is_running() {
         let registry = rig.node.plugins_registry();
         let shutdown = handle.shutdown();
         let release = async {
-            eventually("no registration socket", || std::fs::read_dir(&registry).unwrap().next().is_none()).await;
+            eventually("no registration socket", || std::fs::read_dir(&registry).unwrap().next().is_none())
+                .await;
             gate.add_permits(1);
         };
         tokio::join!(shutdown, release).0

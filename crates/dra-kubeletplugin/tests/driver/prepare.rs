@@ -150,7 +150,8 @@ async fn a_device_without_edits_has_no_cdi_id_and_the_claim_no_cdi_file() {
 async fn claims_of_one_call_have_a_cdi_file_each() {
     let rig = Rig::new();
     let _handle = rig.start(&TestDriver::new()).await;
-    let claims: Vec<_> = (0..20).map(|i| rig.claim(&format!("c{i}"), &[device(&format!("gpu-{i}"))])).collect();
+    let claims: Vec<_> =
+        (0..20).map(|i| rig.claim(&format!("c{i}"), &[device(&format!("gpu-{i}"))])).collect();
     let all: Vec<_> = claims.iter().collect();
     let answer = rig.prepare(&all).await;
     assert!(answer.len() == 20 && answer.values().all(Result::is_ok), "{answer:?}");

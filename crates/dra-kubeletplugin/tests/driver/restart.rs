@@ -12,8 +12,7 @@ async fn left_by(driver: &TestDriver, names: &[&str]) -> (Rig, Vec<ClaimRef>) {
     let rig = Rig::new();
     let handle = rig.start(driver).await;
     let claims = names.iter().enumerate();
-    let claims: Vec<_> =
-        claims.map(|(i, name)| rig.claim(name, &[device(&format!("gpu-{i}"))])).collect();
+    let claims: Vec<_> = claims.map(|(i, name)| rig.claim(name, &[device(&format!("gpu-{i}"))])).collect();
     let answer = rig.prepare(&claims.iter().collect::<Vec<_>>()).await;
     assert!(answer.values().all(Result::is_ok), "{answer:?}");
     soon("shut down", handle.shutdown()).await.unwrap();
@@ -50,7 +49,8 @@ async fn cdi_files_of_ours_that_no_record_tells_of_are_removed_and_others_are_no
     let ours = ClaimRef::new("default", "gone", "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a");
     let text = fs::read_to_string(rig.cdi_file(&claims[0])).unwrap();
     fs::write(rig.cdi_file(&ours), text.replace(&claims[0].uid, &ours.uid)).unwrap();
-    let foreign = ["vendor.json".to_owned(), format!("k8s.{DRIVER}-claim_{}.json", ours.uid), "x.yaml".to_owned()];
+    let foreign =
+        ["vendor.json".to_owned(), format!("k8s.{DRIVER}-claim_{}.json", ours.uid), "x.yaml".to_owned()];
     for name in &foreign {
         fs::write(rig.node.cdi().join(name), &text).unwrap();
     }

@@ -33,7 +33,10 @@ async fn undone(work: Work, state: Option<&str>) -> String {
 
 #[tokio::test]
 async fn a_driver_error_is_undone_and_told_as_it_is() {
-    assert_eq!(undone(|_, _| Box::pin(async { fail("the GPU fell off the bus") }), None).await, "the GPU fell off the bus");
+    assert_eq!(
+        undone(|_, _| Box::pin(async { fail("the GPU fell off the bus") }), None).await,
+        "the GPU fell off the bus"
+    );
 }
 
 #[tokio::test]
@@ -57,7 +60,10 @@ async fn a_panic_is_an_error_of_that_claim() {
         })
     };
     let error = undone(work, Some("before the panic")).await;
-    assert!(error.contains("panicked in prepare") && error.contains("index out of bounds of the GPU"), "{error}");
+    assert!(
+        error.contains("panicked in prepare") && error.contains("index out of bounds of the GPU"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

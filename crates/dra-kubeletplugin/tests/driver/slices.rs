@@ -9,7 +9,7 @@ use dra_testkit::kubelet::Kubelet;
 use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, device, eventually, soon};
 
 fn gpus(count: u8) -> DriverResources {
-    let devices = (0..count).map(|i| Device::named(format!("gpu-{i}")).unwrap());
+    let devices = (0..count).map(|i| Device::named(&format!("gpu-{i}")).unwrap());
     DriverResources::single_pool(NODE.parse().unwrap(), devices)
 }
 
@@ -43,7 +43,10 @@ async fn slices_appear_only_once_the_kubelet_has_registered_the_driver() {
     let [slice] = &rig.slices()[..] else { panic!("not one slice") };
     assert_eq!(device_names(slice), ["gpu-0", "gpu-1"]);
     let spec = &slice.spec;
-    assert_eq!((spec.driver.as_str(), spec.node_name.as_deref(), spec.pool.name.as_str()), (DRIVER, Some(NODE), NODE));
+    assert_eq!(
+        (spec.driver.as_str(), spec.node_name.as_deref(), spec.pool.name.as_str()),
+        (DRIVER, Some(NODE), NODE)
+    );
 }
 
 #[tokio::test]
@@ -69,9 +72,12 @@ async fn nothing_is_written_while_nothing_changes() {
     rig.prepare_one(&claim).await.unwrap();
     rig.unprepare_one(&claim).await.unwrap();
     soon("published", handle.publish(gpus(2)).published()).await.unwrap();
-    let writes: Vec<_> = rig.api.calls().into_iter().filter(|call| {
-        !matches!(call.verb, Verb::Get | Verb::List | Verb::Watch)
-    }).collect();
+    let writes: Vec<_> = rig
+        .api
+        .calls()
+        .into_iter()
+        .filter(|call| !matches!(call.verb, Verb::Get | Verb::List | Verb::Watch))
+        .collect();
     assert_eq!(writes, []);
 }
 

@@ -102,7 +102,8 @@ async fn a_cdi_root_that_is_a_file_is_refused_and_no_socket_is_left() {
     assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
     for folder in [rig.node.plugins_registry(), rig.node.plugins().join(DRIVER)] {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let sockets: Vec<PathBuf> = names.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect();
+        let sockets: Vec<PathBuf> =
+            names.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect();
         assert_eq!(sockets, [""; 0].map(PathBuf::from));
     }
 }

@@ -1,7 +1,7 @@
 //! Claims that end.
 
 use dra_kubeletplugin::UnprepareReason;
-use dra_testkit::api::{Matcher, Verb};
+use dra_testkit::api::Matcher;
 use dra_testkit::kubelet::ClaimRef;
 
 use crate::support::{NODE, Note, Rig, TestDriver, device, soon, usual};

@@ -41,7 +41,10 @@ impl NodeAllocatable {
     #[must_use]
     pub fn per_capacity(capacity: QualifiedName, multiplier: impl Into<Quantity>) -> Self {
         let multiplier = multiplier.into();
-        Self { mapping: Some(NodeAllocatableMapping::PerCapacity { capacity, multiplier }), ..Self::default() }
+        Self {
+            mapping: Some(NodeAllocatableMapping::PerCapacity { capacity, multiplier }),
+            ..Self::default()
+        }
     }
 
     /// No mapping, only an overhead for each pod and each container.

@@ -15,7 +15,8 @@ pub(super) fn plan(wish: &PoolWish, wished: &[Wished], observed: &Observed<'_>) 
     }
     let count = wished.len();
     let generation = observed.generation;
-    let matching = Matching::none(count, observed).by_content(wished, observed).by_index(observed).by_order(observed);
+    let matching =
+        Matching::none(count, observed).by_content(wished, observed).by_index(observed).by_order(observed);
     let mut steps = Steps::default();
     let mut free = free_indices(observed, count);
     for (position, (slice, found)) in wished.iter().zip(&matching.matches).enumerate() {
@@ -74,11 +75,11 @@ impl Steps {
         let (changed, surplus) = (before(&self.changed), before(&self.surplus));
         let visible = changed.len() + self.added.len() + surplus.len();
         (1..visible).all(|done| {
-            let changes = done.min(changed.len());
-            let additions = (done - changes).min(self.added.len());
-            let deletions = done - changes - additions;
-            let old = self.kept.iter().chain(&changed[changes..]).chain(&surplus[deletions..]).copied();
-            let current: Vec<i64> = old.chain(std::iter::repeat_n(count, changes + additions)).collect();
+            let replaced = done.min(changed.len());
+            let additions = (done - replaced).min(self.added.len());
+            let deletions = done - replaced - additions;
+            let old = self.kept.iter().chain(&changed[replaced..]).chain(&surplus[deletions..]).copied();
+            let current: Vec<i64> = old.chain(std::iter::repeat_n(count, replaced + additions)).collect();
             !looks_whole(&current)
         })
     }
@@ -97,6 +98,7 @@ fn looks_whole(counts: &[i64]) -> bool {
 
 /// The indices that no observed name has.
 fn free_indices(observed: &Observed<'_>, count: usize) -> BTreeSet<usize> {
-    let used: BTreeSet<_> = observed.slices.iter().filter_map(|slice| index_of(slice.name(), count)).collect();
+    let used: BTreeSet<_> =
+        observed.slices.iter().filter_map(|slice| index_of(slice.name(), count)).collect();
     (0..count).filter(|index| !used.contains(index)).collect()
 }

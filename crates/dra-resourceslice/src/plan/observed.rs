@@ -31,9 +31,8 @@ pub(super) struct ObservedSlice<'a> {
 
 impl<'a> Observed<'a> {
     pub(super) fn of(wish: &PoolWish, observed: &'a [ResourceSlice]) -> Self {
-        let of_pool = |slice: &&ResourceSlice| {
-            wish.scope.contains(slice) && slice.spec.pool.name == wish.pool.as_str()
-        };
+        let of_pool =
+            |slice: &&ResourceSlice| wish.scope.contains(slice) && slice.spec.pool.name == wish.pool.as_str();
         let mut objects: Vec<_> = observed.iter().filter(of_pool).collect();
         objects.sort_by_key(|slice| (slice.spec.pool.generation, slice.metadata.name.as_deref()));
         let generation = objects.last().map_or(0, |slice| slice.spec.pool.generation);
@@ -63,7 +62,8 @@ impl<'a> Observed<'a> {
     /// goes first: a publisher that also writes this pool would create its own again.
     pub(super) fn duplicate(&self, wish: &PoolWish) -> Option<&ObservedSlice<'a>> {
         let current: Vec<_> = self.slices.iter().filter(|slice| slice.current).collect();
-        let count = current.iter().map(|slice| slice.count()).max().and_then(|count| usize::try_from(count).ok())?;
+        let count =
+            current.iter().map(|slice| slice.count()).max().and_then(|count| usize::try_from(count).ok())?;
         if current.len() <= count {
             return None;
         }
@@ -75,7 +75,7 @@ impl<'a> Observed<'a> {
         }
         let (index, twins) = by_index.into_iter().find(|(_, twins)| twins.len() > 1)?;
         let ours = slice_name(&wish.scope, &wish.pool, index, count, wish.salt);
-        twins.iter().find(|twin| twin.name() == ours).or(twins.last()).copied()
+        twins.iter().find(|twin| twin.name() == ours).or_else(|| twins.last()).copied()
     }
 }
 

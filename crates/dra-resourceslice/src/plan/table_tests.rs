@@ -16,9 +16,9 @@ use k8s_openapi::{
 
 use super::*;
 use crate::{
-    Capacity, CounterConsumption, CounterSet, Device, DriverName, Feature, NodeName, NodeOperation, Placement, Pool,
-    PoolName, PoolWish, QualifiedName, Quantity, RequestPolicy, Scope, Slice, Taint, features::Features,
-    slice_name::slice_name, test_api::TestApi,
+    Capacity, CounterConsumption, CounterSet, Device, DriverName, Feature, NodeName, NodeOperation,
+    Placement, Pool, PoolName, PoolWish, QualifiedName, Quantity, RequestPolicy, Scope, Slice, Taint,
+    features::Features, slice_name::slice_name, test_api::TestApi,
 };
 
 struct Case {
@@ -87,7 +87,8 @@ impl Case {
                 dropped.extend(features::dropped(&sent.spec, &api.get(write.name()).spec));
             }
         }
-        let expected: BTreeSet<_> = if plan.writes.is_empty() { BTreeSet::new() } else { self.off.iter().copied().collect() };
+        let expected: BTreeSet<_> =
+            if plan.writes.is_empty() { BTreeSet::new() } else { self.off.iter().copied().collect() };
         assert_eq!(dropped, expected, "{name}");
         wish.dropped = dropped;
         assert_eq!(super::plan(&wish, api.slices()).writes, [], "{name}: a second plan has writes");
@@ -163,59 +164,136 @@ fn pools_appear_change_and_go() {
         Case::new("an unchanged pool", ours(&one()), one()),
         Case::new("another device", ours(&one()), Pool::new([device("b")])).writes(0, 1, 0),
         Case::new("one more device", ours(&one()), Pool::new([device("a"), device("b")])).writes(0, 1, 0),
-        Case::new("another order of devices", ours(&Pool::new([device("a"), device("b")])), Pool::new([device("b"), device("a")])).writes(0, 1, 0),
+        Case::new(
+            "another order of devices",
+            ours(&Pool::new([device("a"), device("b")])),
+            Pool::new([device("b"), device("a")]),
+        )
+        .writes(0, 1, 0),
         Case::new("all devices go", ours(&one()), Pool::new([])).writes(0, 1, 0),
         Case::new("a pool whose slices go", ours(&three()), Pool::from_slices([])).writes(0, 0, 3),
-        Case::new("a generation that the driver wants", ours(&one()), one().at_least_generation(7)).writes(0, 1, 0).generation(7),
-        Case::new("a generation that is reached already", left_by(&node_scope(), &one(), &[None], 9), one().at_least_generation(7)).generation(9),
-        Case::new("many devices", vec![], Pool::new((0..300).map(|n| device(&format!("d{n}"))))).writes(3, 0, 0),
-        Case::new("no devices after many", ours(&Pool::new((0..300).map(|n| device(&format!("d{n}"))))), Pool::new([])).writes(0, 1, 2).generation(2),
+        Case::new("a generation that the driver wants", ours(&one()), one().at_least_generation(7))
+            .writes(0, 1, 0)
+            .generation(7),
+        Case::new(
+            "a generation that is reached already",
+            left_by(&node_scope(), &one(), &[None], 9),
+            one().at_least_generation(7),
+        )
+        .generation(9),
+        Case::new("many devices", vec![], Pool::new((0..300).map(|n| device(&format!("d{n}")))))
+            .writes(3, 0, 0),
+        Case::new(
+            "no devices after many",
+            ours(&Pool::new((0..300).map(|n| device(&format!("d{n}"))))),
+            Pool::new([]),
+        )
+        .writes(0, 1, 2)
+        .generation(2),
     ];
     cases.iter().for_each(Case::check);
 }
 
 #[test]
 fn several_slices_change_with_the_fewest_writes() {
-    let changed = |first: i64, second: i64| Pool::from_slices([with_attribute("a", first), with_attribute("b", second), with_attribute("c", 0)]);
+    let changed = |first: i64, second: i64| {
+        Pool::from_slices([with_attribute("a", first), with_attribute("b", second), with_attribute("c", 0)])
+    };
     let before = || ours(&changed(0, 0));
     let cases = [
         Case::new("nothing changed", before(), changed(0, 0)),
         Case::new("one changed", before(), changed(1, 0)).writes(0, 1, 0),
         Case::new("two changed", before(), changed(1, 1)).writes(0, 3, 0).generation(2),
-        Case::new("one removed", ours(&three()), Pool::from_slices([devices(&["a"]), devices(&["c"])])).writes(0, 2, 1).generation(2),
-        Case::new("one added", ours(&three()), Pool::from_slices([devices(&["a"]), devices(&["b"]), devices(&["c"]), devices(&["d"])])).writes(1, 3, 0).generation(2),
+        Case::new("one removed", ours(&three()), Pool::from_slices([devices(&["a"]), devices(&["c"])]))
+            .writes(0, 2, 1)
+            .generation(2),
+        Case::new(
+            "one added",
+            ours(&three()),
+            Pool::from_slices([devices(&["a"]), devices(&["b"]), devices(&["c"]), devices(&["d"])]),
+        )
+        .writes(1, 3, 0)
+        .generation(2),
         // The Go helper raises the generation and writes the two others as well.
         Case::new("one has vanished", ours(&three())[1..].to_vec(), three()).writes(1, 0, 0).go(1, 2, 0),
         // The pool is incomplete until the last write anyway.
-        Case::new("one has vanished and one changed", before()[1..].to_vec(), changed(0, 1)).writes(1, 1, 0).go(1, 2, 0),
+        Case::new("one has vanished and one changed", before()[1..].to_vec(), changed(0, 1))
+            .writes(1, 1, 0)
+            .go(1, 2, 0),
     ];
     cases.iter().for_each(Case::check);
 }
 
 #[test]
 fn slices_of_other_publishers_are_taken_over() {
-    let random = [Some("node-1-gpu.example.com-7xk2p"), Some("node-1-gpu.example.com-b9d4f"), Some("node-1-gpu.example.com-zz81q")];
-    let indexed = [Some("00000-gpu.example.com-node-1-abcde"), Some("00001-gpu.example.com-node-1-fghij"), Some("00002-gpu.example.com-node-1-klmno")];
+    let random = [
+        Some("node-1-gpu.example.com-7xk2p"),
+        Some("node-1-gpu.example.com-b9d4f"),
+        Some("node-1-gpu.example.com-zz81q"),
+    ];
+    let indexed = [
+        Some("00000-gpu.example.com-node-1-abcde"),
+        Some("00001-gpu.example.com-node-1-fghij"),
+        Some("00002-gpu.example.com-node-1-klmno"),
+    ];
     let swapped = [indexed[2], indexed[0], indexed[1]];
     let mixed = [indexed[0], random[1], indexed[2]];
     let pool = |devices: usize| Pool::new((0..devices).map(|n| device(&format!("d{n}"))));
     let split = |sizes: &[usize]| {
         let mut next = 0..;
-        Pool::from_slices(sizes.iter().map(|&size| Slice::new(next.by_ref().take(size).map(|n| device(&format!("d{n}")))).clone()).collect::<Vec<_>>())
+        Pool::from_slices(
+            sizes
+                .iter()
+                .map(|&size| Slice::new(next.by_ref().take(size).map(|n| device(&format!("d{n}")))).clone())
+                .collect::<Vec<_>>(),
+        )
     };
     let left = |names: &[Option<&str>], pool: &Pool| left_by(&node_scope(), pool, names, 4);
-    let changed = || Pool::from_slices([with_attribute("a", 1), with_attribute("b", 1), with_attribute("c", 1)]);
+    let changed =
+        || Pool::from_slices([with_attribute("a", 1), with_attribute("b", 1), with_attribute("c", 1)]);
     let cases = [
         Case::new("8 devices of the Go helper", left(&indexed, &pool(8)), pool(8)).generation(4),
         // Go 0.36 and later delete slices with random names and create all anew.
-        Case::new("300 devices cut by hand, random names", left(&random, &split(&[100, 100, 100])), pool(300)).generation(4).go(3, 0, 3),
-        Case::new("300 devices cut by hand, indexed names", left(&indexed, &split(&[100, 100, 100])), pool(300)).generation(4),
-        Case::new("slices whose names tell another order", left(&swapped, &three()), three()).generation(4).go(0, 3, 0),
-        Case::new("a changed pool with random names", left(&random, &three()), changed()).writes(3, 0, 3).generation(5),
-        Case::new("a changed pool with one random name", left(&mixed, &three()), changed()).writes(1, 2, 1).generation(5).go(2, 2, 1),
+        Case::new(
+            "300 devices cut by hand, random names",
+            left(&random, &split(&[100, 100, 100])),
+            pool(300),
+        )
+        .generation(4)
+        .go(3, 0, 3),
+        Case::new(
+            "300 devices cut by hand, indexed names",
+            left(&indexed, &split(&[100, 100, 100])),
+            pool(300),
+        )
+        .generation(4),
+        Case::new("slices whose names tell another order", left(&swapped, &three()), three())
+            .generation(4)
+            .go(0, 3, 0),
+        Case::new("a changed pool with random names", left(&random, &three()), changed())
+            .writes(3, 0, 3)
+            .generation(5),
+        Case::new("a changed pool with one random name", left(&mixed, &three()), changed())
+            .writes(1, 2, 1)
+            .generation(5)
+            .go(2, 2, 1),
         // In place, since only one slice differs and the names do not matter.
-        Case::new("one slice changed among random names", left(&random, &three()), Pool::from_slices([devices(&["a"]), devices(&["b"]), with_attribute("c", 1)])).writes(0, 1, 0).generation(4).go(3, 0, 3),
-        Case::new("one slice with a random name", left(&random, &Pool::new([device("a")])), Pool::new([device("b")])).writes(0, 1, 0).generation(4).go(1, 0, 1),
+        Case::new(
+            "one slice changed among random names",
+            left(&random, &three()),
+            Pool::from_slices([devices(&["a"]), devices(&["b"]), with_attribute("c", 1)]),
+        )
+        .writes(0, 1, 0)
+        .generation(4)
+        .go(3, 0, 3),
+        Case::new(
+            "one slice with a random name",
+            left(&random, &Pool::new([device("a")])),
+            Pool::new([device("b")]),
+        )
+        .writes(0, 1, 0)
+        .generation(4)
+        .go(1, 0, 1),
     ];
     cases.iter().for_each(Case::check);
 }
@@ -236,7 +314,10 @@ fn leftovers_and_duplicates_go() {
         Case::new("a slice too many", with_extra(same("x-1")), one()).writes(0, 0, 1),
         Case::new("several too many", with_extra([same("x-1"), same("x-2")].concat()), one()).writes(0, 0, 2),
         // The slice of the newest generation is used, not replaced.
-        Case::new("several generations, one wished", generations(), one()).writes(0, 1, 2).generation(2).go(1, 0, 3),
+        Case::new("several generations, one wished", generations(), one())
+            .writes(0, 1, 2)
+            .generation(2)
+            .go(1, 0, 3),
         Case::new("one wished, several there", ours(&three()), one()).writes(0, 1, 2).generation(2),
     ];
     cases.iter().for_each(Case::check);
@@ -252,7 +333,13 @@ fn network_pools_have_selectors_instead_of_a_node() {
         Case::new("for some nodes", vec![], pool(selector("m"))).network().writes(1, 0, 0),
         Case::new("for the same nodes", before.clone(), pool(selector("m"))).network(),
         Case::new("for other nodes", before, pool(selector("n"))).network().writes(0, 1, 0),
-        Case::new("a node's slices are not those of the network", ours(&Pool::new([device("a")])), pool(Placement::AllNodes)).network().writes(1, 0, 0),
+        Case::new(
+            "a node's slices are not those of the network",
+            ours(&Pool::new([device("a")])),
+            pool(Placement::AllNodes),
+        )
+        .network()
+        .writes(1, 0, 0),
     ];
     cases.iter().for_each(Case::check);
 }
@@ -260,9 +347,13 @@ fn network_pools_have_selectors_instead_of_a_node() {
 fn partitions() -> Pool {
     let consumer = |name: &str| {
         let consumption = CounterConsumption::new("set").unwrap().counter("slices", 1).unwrap();
-        device(name).try_attribute("example.com/kind", "half").unwrap().consumes(consumption.compatibility_group("g").unwrap())
+        device(name)
+            .try_attribute("example.com/kind", "half")
+            .unwrap()
+            .consumes(consumption.compatibility_group("g").unwrap())
     };
-    Pool::new([consumer("a"), consumer("b")]).counter_sets([CounterSet::new("set").unwrap().counter("slices", 2).unwrap()])
+    Pool::new([consumer("a"), consumer("b")])
+        .counter_sets([CounterSet::new("set").unwrap().counter("slices", 2).unwrap()])
 }
 
 #[test]
@@ -278,17 +369,27 @@ fn fields_behind_feature_gates_are_published_and_their_loss_is_noticed() {
     let kind = || partitions().partition_type_attribute(QualifiedName::new("example.com/kind").unwrap());
     let cases = [
         Case::new("skipped operations", vec![], skip()).writes(1, 0, 0),
-        Case::new("skipped operations, gate off", vec![], skip()).writes(1, 0, 0).off(Feature::OptionalNodeOperations),
+        Case::new("skipped operations, gate off", vec![], skip())
+            .writes(1, 0, 0)
+            .off(Feature::OptionalNodeOperations),
         Case::new("a taint", vec![], tainted()).writes(1, 0, 0),
         Case::new("a taint, gate off", vec![], tainted()).writes(1, 0, 0).off(Feature::DeviceTaints),
         Case::new("consumable capacity", vec![], consumable()).writes(1, 0, 0),
-        Case::new("consumable capacity, gate off", vec![], consumable()).writes(1, 0, 0).off(Feature::ConsumableCapacity),
+        Case::new("consumable capacity, gate off", vec![], consumable())
+            .writes(1, 0, 0)
+            .off(Feature::ConsumableCapacity),
         Case::new("binding conditions", vec![], binding()).writes(1, 0, 0),
-        Case::new("binding conditions, gate off", vec![], binding()).writes(1, 0, 0).off(Feature::DeviceBindingConditions),
+        Case::new("binding conditions, gate off", vec![], binding())
+            .writes(1, 0, 0)
+            .off(Feature::DeviceBindingConditions),
         Case::new("partitions", vec![], partitions()).writes(2, 0, 0),
-        Case::new("partitions, gate for groups off", vec![], partitions()).writes(2, 0, 0).off(Feature::DeviceCompatibilityGroups),
+        Case::new("partitions, gate for groups off", vec![], partitions())
+            .writes(2, 0, 0)
+            .off(Feature::DeviceCompatibilityGroups),
         Case::new("a partition type", vec![], kind()).writes(2, 0, 0),
-        Case::new("a partition type, gate off", vec![], kind()).writes(2, 0, 0).off(Feature::PartitionableDevicesType),
+        Case::new("a partition type, gate off", vec![], kind())
+            .writes(2, 0, 0)
+            .off(Feature::PartitionableDevicesType),
         Case::new("unchanged partitions", ours(&partitions()), partitions()),
     ];
     cases.iter().for_each(Case::check);
@@ -315,14 +416,19 @@ fn the_times_of_all_taints_are_kept_when_something_else_changes() {
     };
     let mut before = ours(&pool(0));
     let at = |second| Time(Timestamp::from_second(second).unwrap());
-    for (taint, second) in before[0].spec.devices.as_mut().unwrap()[0].taints.iter_mut().flatten().zip([100, 200]) {
+    for (taint, second) in
+        before[0].spec.devices.as_mut().unwrap()[0].taints.iter_mut().flatten().zip([100, 200])
+    {
         taint.time_added = Some(at(second));
     }
     let (wish, _) = PoolWish::new(&node_scope(), &pool_name(), &pool(1));
     let plan = super::plan(&wish.unwrap(), &before);
     let [Write::Update(slice)] = plan.writes.as_slice() else { panic!("{plan:?}") };
     let taints = slice.spec.devices.as_ref().unwrap()[0].taints.as_ref().unwrap();
-    assert_eq!(taints.iter().map(|taint| taint.time_added.clone()).collect::<Vec<_>>(), [Some(at(100)), Some(at(200))]);
+    assert_eq!(
+        taints.iter().map(|taint| taint.time_added.clone()).collect::<Vec<_>>(),
+        [Some(at(100)), Some(at(200))]
+    );
 }
 
 #[test]
@@ -337,7 +443,9 @@ fn a_taint_with_another_value_gets_a_new_time() {
 #[test]
 fn of_two_slices_of_one_index_the_one_with_our_name_goes_first_and_alone() {
     let pool = Pool::new([device("a")]);
-    let twins = [ours(&pool), left_by(&node_scope(), &pool, &[Some("00000-gpu.example.com-node-1-abcde")], 1)].concat();
+    let twins =
+        [ours(&pool), left_by(&node_scope(), &pool, &[Some("00000-gpu.example.com-node-1-abcde")], 1)]
+            .concat();
     let (wish, _) = PoolWish::new(&node_scope(), &pool_name(), &pool);
     let plan = super::plan(&wish.unwrap(), &twins);
     assert!(plan.needs_fresh_list);
@@ -374,14 +482,16 @@ fn one_attribute_of_one_device_among_ten_thousand_costs_one_write() {
     };
     Case::new("10,000 devices", vec![], pool(0)).writes(79, 0, 0).check();
     Case::new("one attribute", ours(&pool(0)), pool(1)).writes(0, 1, 0).check();
-    let gone = Pool::new((0..10_000).filter(|n| *n != 5_000).map(|n| device(&format!("d{n}")).try_attribute("a", 0).unwrap()));
+    let gone = Pool::new(
+        (0..10_000).filter(|n| *n != 5_000).map(|n| device(&format!("d{n}")).try_attribute("a", 0).unwrap()),
+    );
     Case::new("one device gone", ours(&pool(0)), gone).writes(0, 1, 0).check();
 }
 
 #[test]
 fn slices_of_other_pools_nodes_and_drivers_are_ignored() {
     let pool = Pool::new([device("a")]);
-    let mut foreign = vec![ours(&pool), ours(&pool), ours(&pool)].concat();
+    let mut foreign = [ours(&pool), ours(&pool), ours(&pool)].concat();
     foreign[0].spec.pool.name = "other".into();
     foreign[1].spec.node_name = Some("node-2".into());
     foreign[2].spec.driver = "other.example.com".into();

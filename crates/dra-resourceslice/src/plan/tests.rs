@@ -7,8 +7,8 @@ use proptest::{prelude::*, sample::Index};
 
 use super::*;
 use crate::{
-    Device, DriverName, NodeName, Pool, PoolName, PoolWish, Scope, Slice, Taint, slice_name::index_of,
-    test_api::TestApi,
+    CounterSet, Device, DriverName, NodeName, Pool, PoolName, PoolWish, Scope, Slice, Taint,
+    slice_name::index_of, test_api::TestApi,
 };
 
 /// A device of the test: its number, the value of its attribute, and whether it has a taint.
@@ -72,7 +72,8 @@ fn check(wish: &PoolWish, before: &TestApi) -> Result<TestApi, TestCaseError> {
     let after = states.last().unwrap().clone();
     if !plan.needs_fresh_list {
         prop_assert_eq!(&super::plan(wish, after.slices()).writes, &[], "applying the plan leaves writes");
-        let wished = layout(wish, &[]).iter().flat_map(|spec| spec.devices.clone().unwrap_or_default()).count();
+        let wished =
+            layout(wish, &[]).iter().flat_map(|spec| spec.devices.clone().unwrap_or_default()).count();
         prop_assert_eq!(devices(after.slices()).len(), wished);
     }
     let (old, new) = (view(before.slices()), view(after.slices()));
@@ -82,7 +83,8 @@ fn check(wish: &PoolWish, before: &TestApi) -> Result<TestApi, TestCaseError> {
         let odd_ones_go = after.slices().is_empty() && !is_consistent(before.slices());
         prop_assert!(
             odd_ones_go || seen == View::Unusable || seen == old || seen == new,
-            "after {done} of {} writes consumers see a mix", plan.writes.len()
+            "after {done} of {} writes consumers see a mix",
+            plan.writes.len()
         );
         prop_assert!(twins(state) <= twins(before), "after {done} writes two slices have one index");
     }
@@ -207,10 +209,10 @@ proptest! {
 
     #[test]
     fn pools_that_are_split_by_themselves_change_as_safely(
-        steps in prop::collection::vec((prop::collection::vec((0_u16..400, 0_u8..2), 0..6), 0_u16..400, any::<Index>()), 1..5),
+        steps in prop::collection::vec((prop::collection::vec((0_u16..400, 0_u8..2), 0..6), 0_u16..400, 0..20, any::<Index>()), 1..5),
     ) {
         let mut api = TestApi::default();
-        for (changes, length, done) in steps {
+        for (changes, length, sets, done) in steps {
             let mut items: Vec<Item> = (0..length).map(|number| (number, 0, false)).collect();
             for (number, value) in changes {
                 match items.iter().position(|item| item.0 == number) {
@@ -219,7 +221,8 @@ proptest! {
                     None => items.push((number, value, false)),
                 }
             }
-            let wish = wish(&Pool::new(items.into_iter().map(device)));
+            let sets = (0..sets).map(|n| CounterSet::new(&format!("s{n}")).unwrap().counter("c", 1).unwrap());
+            let wish = wish(&Pool::new(items.into_iter().map(device)).counter_sets(sets));
             check(&wish, &api)?;
             let writes = plan(&wish, api.slices()).writes;
             writes.iter().take(done.index(writes.len() + 1)).for_each(|write| api.apply(write));

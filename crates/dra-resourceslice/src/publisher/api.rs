@@ -49,15 +49,13 @@ impl SliceApi {
         let mut params = ListParams::default().fields(selector).limit(PAGE);
         let mut slices = Vec::new();
         loop {
-            let page = within(Action::List, || "ResourceSlices".to_owned(), self.slices.list(&params)).await?;
+            let page =
+                within(Action::List, || "ResourceSlices".to_owned(), self.slices.list(&params)).await?;
             slices.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => {
-                    let version = page.metadata.resource_version.unwrap_or_default();
-                    return Ok(Listed { slices, version });
-                }
-            }
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+                return Ok(Listed { slices, version: page.metadata.resource_version.unwrap_or_default() });
+            };
+            params.continue_token = Some(token);
         }
     }
 

@@ -56,7 +56,13 @@ const WHOLE_POOLS: usize = 3;
 
 impl PoolTask {
     /// Takes over a new wish for the pool. Returns the problems that are new.
-    pub(super) fn accept(&mut self, scope: &Scope, name: &PoolName, pool: Option<&Pool>, now: Instant) -> Vec<Problem> {
+    pub(super) fn accept(
+        &mut self,
+        scope: &Scope,
+        name: &PoolName,
+        pool: Option<&Pool>,
+        now: Instant,
+    ) -> Vec<Problem> {
         let unchanged = self.pool.as_ref() == pool;
         self.due = Some(now);
         if unchanged && self.status.state != PoolState::Refused {
@@ -144,7 +150,12 @@ impl PoolTask {
     ///
     /// # Errors
     /// What to report, if it is to be reported.
-    pub(super) fn permit(&mut self, name: &PoolName, plan: &Plan, now: Instant) -> Result<(), Option<PublishError>> {
+    pub(super) fn permit(
+        &mut self,
+        name: &PoolName,
+        plan: &Plan,
+        now: Instant,
+    ) -> Result<(), Option<Box<PublishError>>> {
         self.gated = false;
         let needed = needed(plan);
         if self.free || self.allowance.covers(needed) {
@@ -176,7 +187,7 @@ impl PoolTask {
         self.due = Some(next);
         self.status.state = self.open_state();
         self.status.last_error = Some(error.clone());
-        Err(news.then_some(error))
+        Err(news.then(|| Box::new(error)))
     }
 
     /// A write of the plan was done.

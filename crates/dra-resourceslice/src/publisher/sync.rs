@@ -130,14 +130,14 @@ impl Task {
         wish: &PoolWish,
         observed: &[ResourceSlice],
     ) -> bool {
-        let with = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
-        let full = plan(&with(Features::new()), observed);
+        let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
+        let full = plan(&dropping(Features::new()), observed);
         let update = full.writes.iter().find_map(|write| match write {
             Write::Update(slice) => Some(slice),
             Write::Create(_) | Write::Delete { .. } => None,
         });
         let Some(update) = update else { return false };
-        if !plan(&with(Features::from(Feature::GATED)), observed).writes.is_empty() {
+        if !plan(&dropping(Features::from(Feature::GATED)), observed).writes.is_empty() {
             return false;
         }
         let Ok(stored) = self.api.update(update, true).await else { return false };
@@ -189,7 +189,9 @@ impl Task {
             return Round::Done;
         }
         if let Err(error) = pool.permit(name, &plan, Instant::now()) {
-            error.iter().for_each(|error| self.report(error));
+            if let Some(error) = error {
+                self.report(&error);
+            }
             return Round::Done;
         }
         for write in plan.writes {
@@ -211,7 +213,13 @@ impl Task {
         Round::Again
     }
 
-    fn written(&mut self, name: &PoolName, pool: &mut PoolTask, write: &Write, stored: Option<ResourceSlice>) {
+    fn written(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        write: &Write,
+        stored: Option<ResourceSlice>,
+    ) {
         tracing::debug!(pool = %name, slice = write.name(), "wrote a slice");
         pool.spend(write);
         match (write, stored) {

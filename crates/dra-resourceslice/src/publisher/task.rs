@@ -142,7 +142,9 @@ impl Task {
             let pool = self.pools.entry(name.clone()).or_default();
             problems.extend(pool.accept(self.api.scope(), &name, resources.pools.get(&name), now));
         }
-        problems.into_iter().for_each(|problem| self.report(&PublishError::Invalid(problem)));
+        for problem in problems {
+            self.report(&PublishError::Invalid(problem));
+        }
     }
 
     fn accept_gate(&mut self) {
@@ -162,6 +164,7 @@ impl Task {
         match event {
             Event::Listed(listed) => {
                 self.cache.replace(listed.slices, &listed.version);
+                self.owner.suspect();
                 self.last_error = None;
                 let now = Instant::now();
                 self.pools.values_mut().for_each(|pool| pool.touch(now));
@@ -195,7 +198,8 @@ impl Task {
 
     fn next_wake(&self) -> Instant {
         let pools = self.pools.values().filter_map(|pool| pool.due).filter(|_| self.cache.is_listed());
-        let gate = self.waiting.filter(|_| !self.told_not_registered).map(|since| since + TELL_NOT_REGISTERED);
+        let gate =
+            self.waiting.filter(|_| !self.told_not_registered).map(|since| since + TELL_NOT_REGISTERED);
         let wakes = pools.chain(gate).chain(self.owner.ask_again());
         wakes.min().unwrap_or_else(|| Instant::now() + NEVER)
     }

@@ -56,7 +56,11 @@ fn range_fault(
 ) -> Option<Fault> {
     let rule = |rule| Some(Fault::Rule(rule));
     let top = max.unwrap_or(capacity);
-    if [Some(default), Some(min), max, step].into_iter().flatten().any(|q| q.as_nanos() % NANOS_PER_MILLI != 0) {
+    if [Some(default), Some(min), max, step]
+        .into_iter()
+        .flatten()
+        .any(|q| q.as_nanos() % NANOS_PER_MILLI != 0)
+    {
         return rule("amounts must have at most three decimals");
     }
     if min.as_nanos() < 0 {

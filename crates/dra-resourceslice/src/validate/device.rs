@@ -104,7 +104,12 @@ fn consumptions(device: &Device, counters: &Counters, faults: &mut Vec<FieldFaul
     }
 }
 
-fn references(field: &str, consumption: &CounterConsumption, counters: &Counters, faults: &mut Vec<FieldFault>) {
+fn references(
+    field: &str,
+    consumption: &CounterConsumption,
+    counters: &Counters,
+    faults: &mut Vec<FieldFault>,
+) {
     let unknown = |value: &str| Fault::Unknown { value: value.to_owned() };
     let Some(known) = counters.get(&consumption.counter_set) else {
         faults.push((format!("{field}.counterSet"), unknown(consumption.counter_set.as_str())));
@@ -122,7 +127,9 @@ fn binding_conditions(device: &Device, faults: &mut Vec<FieldFault>) {
     }
     for (field, list) in [("bindingConditions", conditions), ("bindingFailureConditions", failures)] {
         limit(field, list.len(), limits::MAX_BINDING_CONDITIONS, faults);
-        list.iter().for_each(|condition| invalid(field, condition, label_key, faults));
+        for condition in list {
+            invalid(field, condition, label_key, faults);
+        }
     }
     duplicates("bindingConditions", conditions.iter().chain(failures).map(String::as_str), faults);
 }

@@ -14,7 +14,9 @@ pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
 fn resource_fault(resource: &str) -> Option<Fault> {
     let rule = match label_key(resource) {
         Err(rule) => rule,
-        Ok(()) if resource.contains('/') => "is an extended resource; only the node's own, such as cpu, are allowed",
+        Ok(()) if resource.contains('/') => {
+            "is an extended resource; only the node's own, such as cpu, are allowed"
+        }
         Ok(()) => return None,
     };
     Some(Fault::Invalid { value: resource.to_owned(), rule })
@@ -29,11 +31,15 @@ fn value_fault(device: &Device, value: &NodeAllocatable) -> Option<Fault> {
         return Some(Fault::Rule("an overhead must not be negative"));
     }
     let multiplier = match &value.mapping {
-        Some(NodeAllocatableMapping::PerCapacity { capacity, .. }) if !device.capacity.contains_key(capacity) => {
+        Some(NodeAllocatableMapping::PerCapacity { capacity, .. })
+            if !device.capacity.contains_key(capacity) =>
+        {
             return Some(Fault::Unknown { value: capacity.to_string() });
         }
-        Some(NodeAllocatableMapping::PerCapacity { multiplier, .. }) => multiplier,
-        Some(NodeAllocatableMapping::PerDevice(multiplier)) => multiplier,
+        Some(
+            NodeAllocatableMapping::PerCapacity { multiplier, .. }
+            | NodeAllocatableMapping::PerDevice(multiplier),
+        ) => multiplier,
         None => return None,
     };
     (multiplier <= &Quantity::from(0)).then_some(Fault::Rule("the multiplier must be above zero"))

@@ -24,7 +24,12 @@ pub(crate) struct DriverProcess {
 
 impl DriverProcess {
     /// Runs `mock-gpu-driver run` with all paths below the node's folder.
-    pub(crate) fn start(node: &TempNode, kubeconfig: &Path, driver: &str, node_name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        node: &TempNode,
+        kubeconfig: &Path,
+        driver: &str,
+        node_name: &str,
+    ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let log = node.root().join("driver.log");
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;

@@ -82,28 +82,37 @@ fn json_line(event: &Event, milliseconds: u128) -> String {
 /// A headline and the lines below it.
 fn words(event: &Event) -> (String, Vec<String>) {
     match event {
-        Event::Registered { driver, endpoint } => {
-            (format!("registered: the kubelet knows driver {driver}"), vec![format!("calls go to {}", endpoint.display())])
-        }
+        Event::Registered { driver, endpoint } => (
+            format!("registered: the kubelet knows driver {driver}"),
+            vec![format!("calls go to {}", endpoint.display())],
+        ),
         Event::Published { slice, pool, generation, devices } => {
             (format!("published: {slice}, pool {pool}, generation {generation}"), table(devices))
         }
-        Event::Allocated { pod, node, claim, devices } => {
-            (format!("allocated: {} for claim {claim} of pod {pod} on {node}", devices.join(", ")), Vec::new())
+        Event::Allocated { pod, node, claim, devices } => (
+            format!("allocated: {} for claim {claim} of pod {pod} on {node}", devices.join(", ")),
+            Vec::new(),
+        ),
+        Event::Prepared { claim, cdi_device_ids } => {
+            (format!("prepared: claim {claim}"), cdi_device_ids.clone())
         }
-        Event::Prepared { claim, cdi_device_ids } => (format!("prepared: claim {claim}"), cdi_device_ids.clone()),
         Event::CdiFile { path, content } => {
             let pretty = serde_json::to_string_pretty(content).unwrap_or_default();
             (format!("CDI file: {}", path.display()), pretty.lines().map(str::to_owned).collect())
         }
         Event::Container { name, env, devices } => {
-            let nodes = if devices.is_empty() { "no device nodes (these GPUs are mocks)" } else { "device nodes:" };
+            let nodes =
+                if devices.is_empty() { "no device nodes (these GPUs are mocks)" } else { "device nodes:" };
             let lines = env.iter().chain([&nodes.to_owned()]).chain(devices).cloned().collect();
             (format!("container: {name} gets"), lines)
         }
         Event::Unprepared { claim } => (format!("unprepared: claim {claim}"), Vec::new()),
-        Event::NothingLeft { .. } => ("nothing left: no claim, no CDI file, no record".to_owned(), Vec::new()),
-        Event::DriverStopped { exit_code } => (format!("driver stopped with exit code {exit_code}"), Vec::new()),
+        Event::NothingLeft { .. } => {
+            ("nothing left: no claim, no CDI file, no record".to_owned(), Vec::new())
+        }
+        Event::DriverStopped { exit_code } => {
+            (format!("driver stopped with exit code {exit_code}"), Vec::new())
+        }
     }
 }
 

@@ -55,11 +55,7 @@ pub(crate) fn fail(text: &str) -> Answer {
 
 impl TestDriver {
     pub(crate) fn new() -> Self {
-        Self {
-            log: watch::Sender::default(),
-            background: watch::Sender::default(),
-            inner: Arc::default(),
-        }
+        Self { log: watch::Sender::default(), background: watch::Sender::default(), inner: Arc::default() }
     }
 
     /// Prepares as `work` does from now on.

@@ -76,7 +76,10 @@ impl Rig {
         soon("registered", registration.wait_for(Registration::is_registered)).await.unwrap();
         // The kubelet chooses the newest plugin once it has the answer to its last word.
         eventually("a new plugin", || {
-            self.kubelet.registered().iter().any(|plugin| plugin.connected && !before.contains(&plugin.socket))
+            self.kubelet
+                .registered()
+                .iter()
+                .any(|plugin| plugin.connected && !before.contains(&plugin.socket))
         })
         .await;
         handle

@@ -113,7 +113,8 @@ async fn a_second_slice_of_an_index_goes_after_a_fresh_list() {
     setup.api.forget_calls();
     setup.api.put(twin);
     pass(SECOND).await;
-    let calls: Vec<_> = setup.api.calls().into_iter().map(|call| call.verb).filter(|verb| *verb != "watch").collect();
+    let calls: Vec<_> =
+        setup.api.calls().into_iter().map(|call| call.verb).filter(|verb| *verb != "watch").collect();
     assert_eq!(calls, ["list", "delete"]);
     assert_eq!(setup.api.slices().len(), 1);
 }
@@ -132,7 +133,12 @@ async fn a_name_that_somebody_else_has_is_not_touched() {
 
     setup.publish(devices(&["gpu-0"])).await;
     assert_eq!(api.slices().len(), 2);
-    assert!(api.slices().iter().any(|slice| slice.metadata.name.as_ref() == Some(&name) && slice.spec.driver == "other.example.com"));
+    assert!(
+        api.slices()
+            .iter()
+            .any(|slice| slice.metadata.name.as_ref() == Some(&name)
+                && slice.spec.driver == "other.example.com")
+    );
     let told = setup.reported();
     assert!(matches!(told.as_slice(), [PublishError::NameTaken { .. }]), "{told:?}");
 }

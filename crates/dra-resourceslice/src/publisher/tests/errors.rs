@@ -64,7 +64,8 @@ async fn an_outage_in_the_middle_of_an_update_ends_with_one_generation_step() {
         let done = AtomicUsize::new(0);
         let start = tokio::time::Instant::now();
         api.faults(move |call| {
-            let failing = writes(call) && start.elapsed() < 60 * SECOND && done.fetch_add(1, Ordering::Relaxed) >= 3;
+            let failing =
+                writes(call) && start.elapsed() < 60 * SECOND && done.fetch_add(1, Ordering::Relaxed) >= 3;
             failing.then_some(fault)
         });
         api.forget_calls();
@@ -79,7 +80,9 @@ async fn an_outage_in_the_middle_of_an_update_ends_with_one_generation_step() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_refuses_is_not_tried_again_before_something_changes() {
     let api = FakeApi::new();
-    api.faults(|call| (call.verb == "create" && call.name.contains("-node-1-")).then_some(Fault::Status(422)));
+    api.faults(|call| {
+        (call.verb == "create" && call.name.contains("-node-1-")).then_some(Fault::Status(422))
+    });
     let setup = Setup::on(&api);
     let refused = setup.publisher.publish(devices(&["gpu-0"])).published().await;
     assert_eq!(refused.unwrap_err().http_status(), Some(422));

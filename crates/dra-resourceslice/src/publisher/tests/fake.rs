@@ -220,7 +220,7 @@ impl FakeApi {
             _ => self.lock().answer(verb, &name, slice, &body),
         };
         if let Some(Fault::LostAnswer) = fault {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         response
     }
@@ -229,7 +229,10 @@ impl FakeApi {
         let state = self.lock();
         let items: Vec<_> = state.slices.values().filter(|slice| selects(selector, slice)).collect();
         let metadata = json!({ "resourceVersion": state.version.to_string() });
-        json_response(200, &json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": metadata, "items": items }))
+        json_response(
+            200,
+            &json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": metadata, "items": items }),
+        )
     }
 
     fn watch(&self, selector: &str, query: &BTreeMap<String, String>) -> Response<ResponseBody> {
@@ -299,10 +302,15 @@ impl State {
         let existing = self.slices.get(name).cloned();
         match verb {
             "node" => match self.nodes.get(name) {
-                Some(uid) => json_response(200, &json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": { "name": name, "uid": uid } })),
+                Some(uid) => json_response(
+                    200,
+                    &json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": { "name": name, "uid": uid } }),
+                ),
                 None => status(404, "NotFound", None),
             },
-            "get" => existing.map_or_else(|| status(404, "NotFound", None), |slice| json_response(200, &slice)),
+            "get" => {
+                existing.map_or_else(|| status(404, "NotFound", None), |slice| json_response(200, &slice))
+            }
             "create" if existing.is_some() => status(409, "AlreadyExists", None),
             "create" => json_response(201, &self.store(slice.unwrap(), false)),
             "update" | "dry-run" => {
@@ -318,7 +326,9 @@ impl State {
                 let options: Value = serde_json::from_slice(body).unwrap();
                 let wanted = &options["preconditions"];
                 let metadata = &old.metadata;
-                if wanted["uid"] != json!(metadata.uid) || wanted["resourceVersion"] != json!(metadata.resource_version) {
+                if wanted["uid"] != json!(metadata.uid)
+                    || wanted["resourceVersion"] != json!(metadata.resource_version)
+                {
                     return status(409, "Conflict", None);
                 }
                 self.delete(name);
@@ -333,7 +343,9 @@ impl State {
         slice.spec = stored(&slice.spec, &self.drops, 1_700_000_000);
         let old = self.slices.get(&name);
         // A write that changes nothing is none.
-        if let Some(old) = old.filter(|old| old.spec == slice.spec && old.metadata.owner_references == slice.metadata.owner_references) {
+        if let Some(old) = old.filter(|old| {
+            old.spec == slice.spec && old.metadata.owner_references == slice.metadata.owner_references
+        }) {
             return old.clone();
         }
         if dry_run {
@@ -341,7 +353,8 @@ impl State {
         }
         self.version += 1;
         slice.metadata.resource_version = Some(self.version.to_string());
-        slice.metadata.uid = old.map_or(Some(format!("uid-{}", self.version)), |old| old.metadata.uid.clone());
+        slice.metadata.uid =
+            old.map_or_else(|| Some(format!("uid-{}", self.version)), |old| old.metadata.uid.clone());
         let kind = if old.is_some() { "MODIFIED" } else { "ADDED" };
         self.slices.insert(name, slice.clone());
         self.tell(kind, &slice);
@@ -387,5 +400,8 @@ fn json_response(code: u16, value: &impl serde::Serialize) -> Response<ResponseB
 
 fn status(code: u16, reason: &str, retry_after: Option<u32>) -> Response<ResponseBody> {
     let details = json!({ "retryAfterSeconds": retry_after.unwrap_or(0) });
-    json_response(code, &json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason, "details": details }))
+    json_response(
+        code,
+        &json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason, "details": details }),
+    )
 }

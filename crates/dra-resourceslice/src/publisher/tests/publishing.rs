@@ -143,7 +143,8 @@ async fn a_bad_device_is_left_out_and_told_once() {
     let published = setup.publish(resources()).await;
     assert_eq!(published.problems.len(), 1);
     setup.publish(resources()).await;
-    let names: Vec<_> = setup.api.slices()[0].spec.devices.iter().flatten().map(|device| device.name.clone()).collect();
+    let names: Vec<_> =
+        setup.api.slices()[0].spec.devices.iter().flatten().map(|device| device.name.clone()).collect();
     assert_eq!(names, ["good", "fine"]);
     setup.publish(resources().pool(PoolName::new("p").unwrap(), Pool::new([]))).await;
     let told = setup.reported();
@@ -199,7 +200,8 @@ async fn a_node_that_was_made_anew_becomes_the_owner() {
     // The garbage collector deletes what the old node owned.
     setup.api.delete_all();
     pass(2 * SECOND).await;
-    let owner = |setup: &Setup| setup.api.slices()[0].metadata.owner_references.as_ref().unwrap()[0].uid.clone();
+    let owner =
+        |setup: &Setup| setup.api.slices()[0].metadata.owner_references.as_ref().unwrap()[0].uid.clone();
     assert_eq!(owner(&setup), "node-uid-2");
 
     setup.api.set_node("node-1", Some("node-uid-3"));

@@ -1,0 +1,188 @@
+//! The API server: claim objects, their allocations, and its moods.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::{
+    dice::Dice,
+    world::{CLAIMS, DEVICES, World, claim_ref},
+};
+use crate::claim::{AllocatedClaim, Allocation, ClaimRef};
+
+pub(super) const DRIVER: &str = "gpu.example.com";
+pub(super) const NODE: &str = "node-1";
+
+pub(super) struct Api {
+    objects: [Object; CLAIMS],
+    pub(super) mood: Mood,
+}
+
+/// A claim object under its name.
+struct Object {
+    generation: u64,
+    /// None while it is deleted.
+    status: Option<Value>,
+}
+
+/// How the API server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mood {
+    Well,
+    /// An error status.
+    Status(u16),
+    /// The connection breaks.
+    Broken,
+    /// No answer at all.
+    Silent,
+    /// Restored from an empty store: it knows neither claims nor nodes.
+    Empty,
+}
+
+impl Api {
+    pub(super) fn new(dice: &Dice) -> Self {
+        let object = |index| Object { generation: 0, status: Some(random_status(dice, index, 0)) };
+        Self { objects: std::array::from_fn(object), mood: Mood::Well }
+    }
+
+    /// The claim that has the name now, or had it last.
+    pub(super) fn current(&self, index: usize) -> ClaimRef {
+        claim_ref(index, self.objects[index].generation)
+    }
+
+    /// Every claim that there ever was.
+    pub(super) fn all(&self) -> Vec<ClaimRef> {
+        let of = |index: usize| (0..=self.objects[index].generation).map(move |g| claim_ref(index, g));
+        (0..CLAIMS).flat_map(of).collect()
+    }
+
+    /// Other devices, other shares or another configuration under the same UID.
+    pub(super) fn reallocate(&mut self, dice: &Dice, index: usize) -> bool {
+        let object = &mut self.objects[index];
+        let exists = object.status.is_some();
+        if exists {
+            object.status = Some(random_status(dice, index, object.generation));
+        }
+        exists
+    }
+
+    pub(super) fn delete(&mut self, index: usize) {
+        self.objects[index].status = None;
+    }
+
+    /// Makes a claim with the same name and another UID.
+    pub(super) fn replace(&mut self, dice: &Dice, index: usize) {
+        let object = &mut self.objects[index];
+        object.generation += 1;
+        object.status = Some(random_status(dice, index, object.generation));
+    }
+
+    /// Whether the object with this UID exists.
+    pub(super) fn has(&self, claim: &ClaimRef) -> bool {
+        self.object(claim).is_some()
+    }
+
+    /// What the claim is given of this driver; none if it does not exist or is not allocated.
+    pub(super) fn allocation(&self, claim: &ClaimRef) -> Option<Allocation> {
+        let parsed = AllocatedClaim::parse(&DRIVER.parse().unwrap(), claim, self.object(claim)?);
+        Some(parsed.ok()?.allocation().clone())
+    }
+
+    fn object(&self, claim: &ClaimRef) -> Option<ResourceClaim> {
+        let index = (0..CLAIMS).find(|index| self.current(*index) == *claim)?;
+        Some(serde_json::from_value(self.json(index)?).unwrap())
+    }
+
+    fn json(&self, index: usize) -> Option<Value> {
+        let claim = self.current(index);
+        let status = self.objects[index].status.as_ref()?;
+        let metadata = json!({"namespace": claim.namespace, "name": claim.name, "uid": claim.uid.as_str()});
+        Some(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": metadata, "spec": {}, "status": status,
+        }))
+    }
+
+    /// Status code and object for a path.
+    fn answer(&self, path: &str) -> (u16, Value) {
+        let (folder, name) = path.rsplit_once('/').unwrap();
+        let found = match (self.mood, folder) {
+            (Mood::Status(code), _) => return (code, error(code)),
+            (Mood::Empty, _) => None,
+            (_, "/api/v1/nodes") => Some(json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name},
+            })),
+            _ => (0..CLAIMS).find(|index| self.current(*index).name == name).and_then(|i| self.json(i)),
+        };
+        found.map_or_else(|| (404, error(404)), |object| (200, object))
+    }
+}
+
+/// A client of the API server for use in the runtime that it is made in.
+pub(super) fn client(world: &Arc<World>) -> kube::Client {
+    let world = Arc::clone(world);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let world = Arc::clone(&world);
+        async move { world.serve(request.uri().path()).await }
+    });
+    kube::Client::new(service, "default")
+}
+
+impl World {
+    async fn serve(&self, path: &str) -> Result<Response<Body>, std::io::Error> {
+        let delay = match self.dice.below(32) {
+            0 => 2500,
+            1..6 => 1 + self.dice.below(20),
+            _ => 0,
+        };
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+        let mood = self.state().api.mood;
+        if mood == Mood::Silent {
+            return std::future::pending().await;
+        }
+        if mood == Mood::Broken {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        }
+        let (code, object) = self.state().api.answer(path);
+        let response = Response::builder().status(code).header("content-type", "application/json");
+        Ok(response.body(Body::from(object.to_string().into_bytes())).unwrap())
+    }
+}
+
+fn error(code: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": "as the dice fell", "reason": "Unknown", "code": code,
+    })
+}
+
+/// One or two devices, mostly alone, some in shares or for an administrator; sometimes none of ours or nothing yet.
+fn random_status(dice: &Dice, index: usize, generation: u64) -> Value {
+    let (first, second) = (dice.index(DEVICES), dice.index(DEVICES));
+    let devices = match dice.below(20) {
+        0 => return json!({}),
+        1 => Vec::new(),
+        2..7 if first != second => vec![first, second],
+        _ => vec![first],
+    };
+    let mut results =
+        vec![json!({"request": "net", "driver": "other.example.com", "pool": NODE, "device": "n"})];
+    results.extend(devices.into_iter().map(|device| {
+        let mut result =
+            json!({"request": "gpu", "driver": DRIVER, "pool": NODE, "device": format!("gpu-{device}")});
+        match dice.below(8) {
+            0 => result["adminAccess"] = json!(true),
+            1..4 => result["shareID"] = json!(format!("share-{index}-{generation}-{}", dice.below(2))),
+            _ => {}
+        }
+        result
+    }));
+    let parameters = json!({"sharing": dice.below(3)});
+    let config = json!([{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}]);
+    json!({"allocation": {"devices": {"results": results, "config": config}}})
+}

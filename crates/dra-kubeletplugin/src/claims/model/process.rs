@@ -1,0 +1,198 @@
+//! One instance of the driver: a runtime with a clock of its own, so that it can be stopped and lost at any time.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
+
+use dra_cdi::{Directory, Kind as CdiKind};
+use tokio::{runtime::Runtime, task::JoinHandle, time::Instant};
+
+use super::{
+    api::{DRIVER, NODE, client},
+    books::{End, Kind},
+    driver::Driver,
+    world::World,
+};
+use crate::{
+    claim::ClaimRef,
+    claims::{Claims, ClaimsConfig, Instance, PARALLEL_IO},
+};
+
+/// How long starting may take.
+const START: Duration = Duration::from_secs(60);
+
+/// Dropping it is the crash: all that it does stops at the next await, and its locks are free.
+pub(super) struct Process {
+    pub(super) id: u64,
+    max_parallel: usize,
+    world: Arc<World>,
+    opened: Arc<OnceLock<Arc<Claims<Driver>>>>,
+    tasks: Vec<JoinHandle<()>>,
+    runtime: Runtime,
+}
+
+/// How long a caller waits for its answer.
+pub(super) struct Caller {
+    /// Which deadline it names, from now; in the past if negative.
+    pub(super) deadline_ms: i64,
+    /// After how many polls of its call it vanishes.
+    pub(super) polls: Option<u64>,
+    /// Whether it vanishes at its deadline, as a gRPC client does.
+    pub(super) leaves: bool,
+}
+
+impl Process {
+    /// Starts an instance; without `shared` it has to be the only one.
+    pub(super) fn start(world: &Arc<World>, id: u64, shared: bool) -> Self {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        // Mostly one file operation at a time, so that a seed repeats what it did.
+        builder.max_blocking_threads(if world.dice.one_in(4) { PARALLEL_IO } else { 1 });
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        let max_parallel = 1 + world.dice.index(4);
+        let opened = Arc::new(OnceLock::new());
+        let starting = runtime.spawn(start(Arc::clone(world), id, shared, max_parallel, Arc::clone(&opened)));
+        Self { id, max_parallel, world: Arc::clone(world), opened, tasks: vec![starting], runtime }
+    }
+
+    /// Its claims, once it has started.
+    pub(super) fn claims(&self) -> Option<&Arc<Claims<Driver>>> {
+        self.opened.get()
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        let _clock = self.runtime.enter();
+        Instant::now()
+    }
+
+    /// Lets its time go on, for all that it does.
+    pub(super) fn run_for(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// Lets each task get to its next file operation but not through it.
+    pub(super) fn step(&self, time: Duration) {
+        let Some(claims) = self.claims() else { return self.run_for(time) };
+        self.runtime.block_on(async {
+            let all = u32::try_from(PARALLEL_IO).unwrap();
+            let _gate = claims.disk.permits.acquire_many(all).await.unwrap();
+            tokio::time::sleep(time).await;
+        });
+    }
+
+    /// The kubelet calls, if the instance has started.
+    pub(super) fn call(&mut self, kind: Kind, claim: ClaimRef, caller: Caller) {
+        let Some(claims) = self.claims().cloned() else { return };
+        let (world, id) = (Arc::clone(&self.world), self.id);
+        let number = world.state().books.issue(&claim.uid, kind, id);
+        world.note(format!(
+            "call {number}, process {id}: {kind:?} {claim}, deadline {} ms, polls {:?}, leaves {}",
+            caller.deadline_ms, caller.polls, caller.leaves
+        ));
+        self.tasks.push(self.runtime.spawn(async move {
+            let deadline = caller.deadline();
+            let answer = match kind {
+                Kind::Prepare => caller.wait(deadline, claims.prepare(claim.clone(), deadline)).await,
+                Kind::Unprepare => {
+                    let call = async { claims.unprepare(claim.clone(), deadline).await.map(|()| Vec::new()) };
+                    caller.wait(deadline, call).await
+                }
+            };
+            let (end, text) = match &answer {
+                None => (End::Lost, "is lost".to_owned()),
+                Some(Ok(_)) => (End::Done, "is done".to_owned()),
+                Some(Err(error)) => (End::Failed, format!("fails: {error}")),
+            };
+            world.note(format!("call {number} {text}"));
+            world.state().books.end(&claim.uid, number, end);
+            if let Some(Ok(devices)) = answer {
+                world.check_answer(&claim, kind, &devices);
+            }
+        }));
+    }
+
+    /// Looks for orphans once.
+    pub(super) fn sweep(&mut self, registered: bool) {
+        let Some(claims) = self.claims().cloned() else { return };
+        self.world.note(format!("process {}: sweep, registered {registered}", self.id));
+        if registered {
+            self.world.state().books.swept();
+        }
+        self.tasks.push(self.runtime.spawn(async move { claims.collect_round(registered).await }));
+    }
+
+    /// Whether it does nothing any more, not even for callers that are gone.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let ended: Vec<JoinHandle<()>> = self.tasks.extract_if(.., |task| task.is_finished()).collect();
+        for task in ended {
+            if let Err(error) = self.runtime.block_on(task) {
+                self.world.problem(format!("process {}: {error}", self.id));
+            }
+        }
+        let idle = |claims: &Arc<Claims<Driver>>| claims.parallel.available_permits() == self.max_parallel;
+        self.tasks.is_empty() && self.claims().is_none_or(idle)
+    }
+}
+
+async fn start(
+    world: Arc<World>,
+    id: u64,
+    shared: bool,
+    max_parallel: usize,
+    opened: Arc<OnceLock<Arc<Claims<Driver>>>>,
+) {
+    let (data, deadline) = (world.data(), Instant::now() + START);
+    let pod = shared.then(|| format!("pod-{id}"));
+    let instance = match Instance::join(&data, pod.as_deref(), deadline).await {
+        Ok(instance) => instance,
+        Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
+    };
+    let kind = CdiKind::for_driver(DRIVER).unwrap();
+    let config = ClaimsConfig {
+        plugin: Arc::new(Driver { world: Arc::clone(&world), process: id }),
+        driver: DRIVER.parse().unwrap(),
+        node: NODE.parse().unwrap(),
+        client: client(&world),
+        cdi: Directory::open(world.cdi(), kind.clone()).unwrap(),
+        kind,
+        max_parallel,
+        instance,
+    };
+    let claims = match Claims::open(config, &data, &world.boot_id(), pod.as_deref(), deadline).await {
+        Ok(claims) => Arc::new(claims),
+        Err(error) => return world.problem(format!("process {id} cannot start: {error}")),
+    };
+    world.note(format!("process {id} has started"));
+    let _ = opened.set(Arc::clone(&claims));
+    claims.recover().await;
+}
+
+impl Caller {
+    fn deadline(&self) -> Instant {
+        let distance = Duration::from_millis(self.deadline_ms.unsigned_abs());
+        let now = Instant::now();
+        if self.deadline_ms < 0 { now.checked_sub(distance).unwrap_or(now) } else { now + distance }
+    }
+
+    /// The answer, unless the caller has vanished before it came.
+    async fn wait<T>(&self, deadline: Instant, call: impl Future<Output = T>) -> Option<T> {
+        let mut call = pin!(call);
+        let mut left = self.polls;
+        let polled = poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending if left == Some(0) => Poll::Ready(None),
+            Poll::Pending => {
+                left = left.map(|polls| polls - 1);
+                Poll::Pending
+            }
+        });
+        if self.leaves {
+            tokio::time::timeout_at(deadline, polled).await.ok().flatten()
+        } else {
+            polled.await
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What all instances of a run share, and what outlives them.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tempfile::TempDir;
+
+use super::{api::Api, books::Books, dice::Dice, hardware::Hardware};
+use crate::{
+    claim::ClaimRef,
+    claims::{keyed::locked, store::FileStore},
+};
+
+/// Claim objects that exist at a time.
+pub(super) const CLAIMS: usize = 5;
+pub(super) const DEVICES: usize = 3;
+
+pub(super) struct World {
+    pub(super) dice: Dice,
+    state: Mutex<State>,
+    folder: TempDir,
+}
+
+/// Everything that changes in a run.
+pub(super) struct State {
+    pub(super) api: Api,
+    pub(super) books: Books,
+    pub(super) hardware: Hardware,
+    /// Counts reboots; it makes the boot id.
+    pub(super) boot: u64,
+    /// The records of this boot.
+    store: FileStore,
+    /// Nothing fails or takes long any more.
+    pub(super) calm: bool,
+    pub(super) log: Vec<String>,
+    pub(super) problems: Vec<String>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Arc<Self> {
+        // Syncs cost next to nothing in memory.
+        let memory = PathBuf::from("/dev/shm");
+        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let dice = Dice::new(seed);
+        let api = Api::new(&dice);
+        let folder = folder.unwrap();
+        let store = FileStore::open(&records(&folder), &boot_id(0)).unwrap();
+        let state = State {
+            api,
+            books: Books::default(),
+            hardware: Hardware::default(),
+            boot: 0,
+            store,
+            calm: false,
+            log: Vec::new(),
+            problems: Vec::new(),
+        };
+        Arc::new(Self { dice, state: Mutex::new(state), folder })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// The driver's folder.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub(super) fn cdi(&self) -> PathBuf {
+        self.folder.path().join("cdi")
+    }
+
+    pub(super) fn boot_id(&self) -> String {
+        boot_id(self.state().boot)
+    }
+
+    /// The machine is started anew: no instance lives, and the hardware may have forgotten everything.
+    pub(super) fn reboot(&self) {
+        let (forgets, wiped) = (self.dice.one_in(2), self.dice.one_in(2));
+        self.note(format!("reboot; hardware forgets: {forgets}, CDI folder wiped: {wiped}"));
+        let mut state = self.state();
+        state.boot += 1;
+        state.store = FileStore::open(&records(&self.folder), &boot_id(state.boot)).unwrap();
+        state.books.reboot();
+        if forgets {
+            state.hardware.forget();
+        }
+        if wiped {
+            // It is not there if no instance got so far.
+            let _ = std::fs::remove_dir_all(self.cdi());
+        }
+    }
+
+    /// The records of this boot, and those of earlier ones.
+    pub(super) fn stores(&self) -> (FileStore, Vec<FileStore>) {
+        let older = FileStore::of_other_boots(&records(&self.folder), &self.boot_id()).unwrap();
+        (self.state().store.clone(), older)
+    }
+
+    pub(super) fn note(&self, text: impl Into<String>) {
+        self.state().log.push(text.into());
+    }
+
+    pub(super) fn problem(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut state = self.state();
+        state.log.push(format!("DIVERGENCE: {text}"));
+        state.problems.push(text);
+    }
+
+    /// The whole story, if anything went wrong.
+    pub(super) fn verdict(&self) -> Result<(), String> {
+        let state = self.state();
+        if state.problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n\n{}", state.problems.join("\n"), state.log.join("\n")))
+    }
+}
+
+fn records(folder: &TempDir) -> PathBuf {
+    folder.path().join("data/claims")
+}
+
+fn boot_id(boot: u64) -> String {
+    format!("boot-{boot}")
+}
+
+/// Claim `index` in its `generation`: a claim that is deleted and made again has the same name and another UID.
+pub(super) fn claim_ref(index: usize, generation: u64) -> ClaimRef {
+    ClaimRef::new("ns", format!("c{index}"), format!("uid-{index}-{generation}").parse().unwrap())
+}

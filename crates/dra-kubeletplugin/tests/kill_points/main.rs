@@ -1,0 +1,99 @@
+//! The plugin dies at every step that changes something, and nothing comes of it. Needs the private feature `__fault`:
+//! `cargo test -p dra-kubeletplugin --features __fault --test kill_points -- --nocapture`.
+//!
+//! The test runs its own binary again as the plugin's process. Around it stand the test kit's kubelet and API server,
+//! and a folder that plays the hardware; all three outlive it. A script says what earlier processes left, and what the
+//! kubelet then asks; its process is run until it dies at its first step, then anew until the second one, and so on
+//! until it gets through. What each death left is judged, and then taken to its end by a process that does not die.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod hardware;
+mod lab;
+mod node;
+mod points;
+mod process;
+mod records;
+mod run;
+mod scripts;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use run::{Tally, kill_everywhere};
+use scripts::Script;
+
+/// Scripts at once: their processes mostly wait.
+const WORKERS: usize = 4;
+
+#[test]
+fn a_death_at_any_point_has_one_legal_outcome() {
+    if process::is_the_plugin() {
+        return process::run_the_plugin();
+    }
+    let scripts = scripts::all();
+    let total = Mutex::new(Tally::default());
+    side_by_side(&scripts, async |script| {
+        let tally = kill_everywhere(script).await;
+        println!("{:>4} kill points: {}", tally.points, script.name);
+        assert!(tally.points > 0, "{}: nothing was changed", script.name);
+        total.lock().unwrap().add(tally);
+    });
+    let Tally { points, deaths, recoveries } = total.into_inner().unwrap();
+    println!(
+        "{points} kill points over {} scripts, {deaths} deaths, all legal ({recoveries} recoveries)",
+        scripts.len()
+    );
+}
+
+#[test]
+fn every_point_in_the_sources_is_one_that_a_script_dies_at() {
+    let names = points::in_the_sources();
+    let scripts = scripts::all();
+    assert!(names.len() > 20, "{names:?}");
+    side_by_side(&names, async |name| {
+        for script in &scripts {
+            if run::dies_at(script, name).await {
+                return;
+            }
+        }
+        panic!("no script passes the point {name}: add one that does");
+    });
+}
+
+#[test]
+fn a_step_that_fails_is_the_error_of_its_claim_and_the_next_try_works() {
+    let names = points::of_file_steps();
+    let calls = scripts::that_fail();
+    let cases: Vec<(&Script, &String)> =
+        calls.iter().flat_map(|script| names.iter().map(move |name| (script, name))).collect();
+    let failed = Mutex::new(Vec::new());
+    side_by_side(&cases, async |(script, name)| {
+        if run::fails_at(script, name).await {
+            failed.lock().unwrap().push((script.name, name.as_str()));
+        }
+    });
+    let mut failed = failed.into_inner().unwrap();
+    failed.sort_unstable();
+    println!("{} failing steps over {} scripts, all told and undone", failed.len(), calls.len());
+    assert_eq!(failed, scripts::failing_steps());
+}
+
+/// Does the work for all items, some at once.
+fn side_by_side<T: Sync>(items: &[T], work: impl AsyncFn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    runtime.block_on(work(item));
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,54 @@
+//! Records, read without the plugin's own reader.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::node::read_if_there;
+
+/// How far a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Started,
+    Prepared,
+    Unpreparing,
+}
+
+/// The record of a claim.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) boot: String,
+    pub(crate) uid: String,
+    pub(crate) phase: Phase,
+    pub(crate) devices: Vec<String>,
+    /// The CDI file that the claim has to have.
+    pub(crate) cdi: Option<String>,
+}
+
+impl Record {
+    /// Reads `claims/<boot>/<claim UID>.<json|unpreparing>`, which must be whole if it is there.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = read_if_there(path)?;
+        let (header, rest) = text.split_once('\n').unwrap_or_else(|| panic!("{}: {text}", path.display()));
+        let [_, _, state, length] = header.split(' ').collect::<Vec<_>>()[..] else { panic!("{header}") };
+        let payload: Value = serde_json::from_str(&rest[..length.parse().unwrap()]).unwrap();
+        let phase = match (name(path).rsplit_once('.').unwrap().1, state) {
+            ("unpreparing", _) => Phase::Unpreparing,
+            ("json", "prepared") => Phase::Prepared,
+            ("json", "started") => Phase::Started,
+            other => panic!("{}: {other:?}", path.display()),
+        };
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let results = payload["allocation"]["results"].as_array().unwrap();
+        let uid = text(&payload["claim"]["uid"]);
+        assert_eq!(path.file_stem().unwrap().to_str(), Some(uid.as_str()));
+        Some(Self {
+            boot: name(path.parent().unwrap()),
+            uid,
+            phase,
+            devices: results.iter().map(|result| text(&result["device"])).collect(),
+            cdi: payload.get("cdi").map(text),
+        })
+    }
+}

@@ -1,0 +1,11 @@
+//! The program as it is run: the demo, and what it says to bad input.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod bad_input;
+mod demo;
+mod program;

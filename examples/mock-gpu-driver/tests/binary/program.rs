@@ -1,0 +1,55 @@
+//! Runs the program.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+/// How the program ended and what it printed.
+pub(crate) struct Run {
+    pub(crate) succeeded: bool,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The program, with nothing in its environment that is an option of its own.
+pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mock-gpu-driver"));
+    for variable in [
+        "KUBECONFIG",
+        "NODE_NAME",
+        "DRIVER_NAME",
+        "KUBELET_ROOT",
+        "CDI_ROOT",
+        "NUM_DEVICES",
+        "POD_UID",
+        "LOG_FORMAT",
+        "PREPARE_DELAY",
+        "FAIL_PREPARE",
+        "RUST_LOG",
+        "RUST_BACKTRACE",
+        "RUST_LIB_BACKTRACE",
+        "KUBERNETES_SERVICE_HOST",
+        "DRA_SKIP",
+    ] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run(mut command: Command) -> Run {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { succeeded: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+impl Run {
+    /// The one line that says why it failed.
+    pub(crate) fn error(&self) -> &str {
+        assert!(!self.succeeded, "it should have failed: {}{}", self.out, self.err);
+        let mut errors = self.err.lines().filter(|line| line.starts_with("error: "));
+        let error = errors.next().unwrap_or_else(|| panic!("no error line: {}", self.err));
+        assert_eq!(errors.next(), None, "more than one error line");
+        error
+    }
+}
