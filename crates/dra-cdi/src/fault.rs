@@ -34,6 +34,7 @@ mod enabled {
         if let Ok(wanted) = std::env::var("DRA_FAULT_POINT") {
             let (point, nth) = wanted.rsplit_once(':').unwrap_or((&wanted, "1"));
             if (point == "*" || point == name) && pass(point).to_string() == nth {
+                eprintln!("dying at fault point {name}");
                 std::process::abort();
             }
         }

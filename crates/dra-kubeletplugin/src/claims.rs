@@ -35,7 +35,7 @@ use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
 use dra_resourceslice::{DriverName, NodeName};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch},
     time::Instant,
 };
 
@@ -63,6 +63,9 @@ pub(crate) struct Claims<P: DriverPlugin> {
     kind: Kind,
     /// What the records say.
     memory: Mutex<Memory>,
+    /// Shared by those who change a record and memory, taken alone to make memory anew: otherwise a reading that began
+    /// before a change would undo it.
+    changes: RwLock<()>,
     board: Board,
     locks: Locks,
     instance: Instance,
@@ -125,6 +128,7 @@ impl<P: DriverPlugin> Claims<P> {
             disk: Disk { store, older, cdi: config.cdi, permits },
             kind: config.kind,
             memory: Mutex::new(memory),
+            changes: RwLock::default(),
             board: Board::default(),
             locks,
             instance: config.instance,
@@ -143,6 +147,7 @@ impl<P: DriverPlugin> Claims<P> {
         if self.instance.trusts_memory()? {
             return Ok(());
         }
+        let _alone = self.changes.write().await;
         let older = self.disk.older.clone();
         let memory = self.disk.run(move |store, cdi| Ok(Memory::read(store, &older, cdi)?)).await?;
         *self.memory() = memory;

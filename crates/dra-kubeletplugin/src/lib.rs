@@ -48,3 +48,8 @@ pub use crate::{
     registration::Registration,
     start::start,
 };
+
+/// Compiles the driver of the repository's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct RepositoryReadme;

@@ -102,12 +102,9 @@ pub async fn repair(location: &StateLocation) -> Result<Vec<SetAside>, RepairErr
     for record in damaged {
         set_aside.push(put_aside(&data, &cdi, record).await?);
     }
-    if !set_aside.is_empty() {
-        let deadline = Instant::now() + PATIENCE;
-        claims::tell_of_change(&data, deadline)
-            .await
-            .map_err(|error| RepairError::Other(error.to_string()))?;
-    }
+    // Also if there was nothing to do: an earlier repair may have died before it came to this.
+    let told = claims::tell_of_change(&data, Instant::now() + PATIENCE).await;
+    told.map_err(|error| RepairError::Other(error.to_string()))?;
     Ok(set_aside)
 }
 
@@ -131,8 +128,14 @@ async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Resul
 
 /// A claim may have been put aside before.
 fn free_name(folder: &Path, claim: &ClaimUid) -> PathBuf {
-    let named = |count: u32| folder.join(format!("{claim}.{count}.json"));
-    (1..).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(0))
+    let mut count = 1;
+    loop {
+        let path = folder.join(format!("{claim}.{count}.json"));
+        if !path.exists() {
+            return path;
+        }
+        count += 1;
+    }
 }
 
 #[cfg(test)]

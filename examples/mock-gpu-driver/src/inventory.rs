@@ -54,8 +54,9 @@ impl Gpu {
 /// Stable for the node, different on each: `gpu-` and a UUID made of a digest.
 fn uuid(node: &NodeName, index: u32) -> String {
     let digest = Sha256::digest(format!("{node}/{index}").as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("gpu-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
+    let number = digest.iter().take(16).fold(0u128, |number, byte| number << 8 | u128::from(*byte));
+    let hex = format!("{number:032x}");
+    format!("gpu-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 #[cfg(test)]
@@ -79,7 +80,8 @@ mod tests {
     #[test]
     fn a_gpu_has_the_attributes_that_selectors_are_written_for() {
         let device = of("node-1", 1).devices().unwrap().remove(0);
-        let names: Vec<_> = device.attributes().keys().map(|name| name.as_str()).collect();
+        let names: Vec<_> =
+            device.attributes().keys().map(dra_kubeletplugin::QualifiedName::as_str).collect();
         assert_eq!(names, ["driverVersion", "index", "model", "uuid"]);
     }
 }

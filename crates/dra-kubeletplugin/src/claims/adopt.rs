@@ -54,6 +54,7 @@ impl<P: DriverPlugin> Claims<P> {
             ..Record::started(claim, allocation)
         };
         tracing::info!(claim = %record.claim, "adopting a claim that another program has prepared");
+        let _change = self.changes.read().await;
         self.disk.write(record.clone()).await?;
         self.memory().insert(&record);
         Ok(record)

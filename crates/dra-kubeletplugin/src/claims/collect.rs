@@ -58,23 +58,23 @@ impl<P: DriverPlugin> Claims<P> {
         }
     }
 
-    /// Collects one claim if it is time; gives whether it did.
-    async fn collect(&self, uid: &ClaimUid, registered: bool) -> Result<bool, Failure> {
-        let Found::Stored { record, .. } = self.load(uid).await? else { return Ok(false) };
+    /// Collects one claim if it is time.
+    async fn collect(&self, uid: &ClaimUid, registered: bool) -> Result<(), Failure> {
+        let Found::Stored { record, .. } = self.load(uid).await? else { return Ok(()) };
         if !self.lookup.is_gone(&record.claim).await {
             locked(&self.gone).remove(uid);
-            return Ok(false);
+            return Ok(());
         }
         // Somebody at work on it knows more.
-        let Ok(_held) = self.locks.claim(uid, Instant::now()).await else { return Ok(false) };
-        let Found::Stored { phase, record } = self.load(uid).await? else { return Ok(false) };
+        let Ok(_held) = self.locks.claim(uid, Instant::now()).await else { return Ok(()) };
+        let Found::Stored { phase, record } = self.load(uid).await? else { return Ok(()) };
         if phase == Phase::Prepared && !self.may_collect_prepared(&record, registered).await {
-            return Ok(false);
+            return Ok(());
         }
         tracing::info!(claim = %record.claim, "collecting a claim whose object is gone");
         self.undo(phase, &record, UnprepareReason::Orphan, Instant::now() + PATIENCE).await?;
         locked(&self.gone).remove(uid);
-        Ok(true)
+        Ok(())
     }
 
     /// Containers may outlive the claim object: while the kubelet is stopped, or after a pod was deleted by force.
@@ -98,19 +98,15 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// Collects the holder of a device that another claim wants, if it died before it was prepared or while it was
     /// unprepared, and its object is gone. For a prepared one the clock begins.
-    pub(super) async fn collect_holder(&self, holder: &ClaimRef) -> bool {
-        // A short-lived second claim lock: it is only tried, never waited for.
-        match self.collect(&holder.uid, false).await {
-            Ok(collected) => collected,
-            Err(error) => {
-                tracing::warn!(claim = %holder, %error, "the holder of a wanted device could not be collected");
-                false
-            }
+    pub(super) async fn collect_holder(&self, holder: &ClaimRef) {
+        // A second claim lock for a moment: it is only tried, never waited for.
+        if let Err(error) = self.collect(&holder.uid, false).await {
+            tracing::warn!(claim = %holder, %error, "the holder of a wanted device could not be collected");
         }
     }
 
     /// Says more about a holder whose object is gone.
-    pub(super) fn held_by(&self, held: Held) -> Failure {
+    pub(super) fn held_by(&self, held: Box<Held>) -> Failure {
         match locked(&self.gone).get(&held.holder.uid) {
             Some(since) => Failure::HeldByGone { held, gone_for: since.elapsed(), limit: GONE_FOR },
             None => Failure::Held(held),

@@ -11,11 +11,11 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Uid(#[from] InvalidUid),
     #[error(transparent)]
-    Lookup(#[from] LookupError),
+    Lookup(Box<LookupError>),
     #[error(transparent)]
-    Held(#[from] Held),
+    Held(Box<Held>),
     #[error("{held}; its claim object is gone since {} s: it is freed by the kubelet, or after {} s", gone_for.as_secs(), limit.as_secs())]
-    HeldByGone { held: Held, gone_for: Duration, limit: Duration },
+    HeldByGone { held: Box<Held>, gone_for: Duration, limit: Duration },
     #[error("configuration {index} for this driver: {error}")]
     Config { index: usize, error: ConfigError },
     #[error(transparent)]
@@ -23,13 +23,13 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error("CDI file: {0}")]
-    Cdi(#[from] dra_cdi::Error),
+    Cdi(Box<dra_cdi::Error>),
     #[error("{0}")]
     Driver(PluginError),
     #[error("the driver panicked in {call}: {message}")]
     Panic { call: &'static str, message: String },
     #[error(transparent)]
-    Answer(#[from] BadAnswer),
+    Answer(Box<BadAnswer>),
     #[error("{first}; undoing it failed too ({rollback}): the devices stay held until a later try succeeds")]
     Rollback { first: Box<Self>, rollback: Box<Self> },
     #[error("an earlier prepare of this claim could not be undone: {0}")]
@@ -54,4 +54,30 @@ pub(crate) enum Failure {
     Stopping,
     #[error("{0}")]
     Internal(String),
+}
+
+// Boxed, as failures are rare and every step returns one.
+
+impl From<LookupError> for Failure {
+    fn from(error: LookupError) -> Self {
+        Self::Lookup(Box::new(error))
+    }
+}
+
+impl From<Held> for Failure {
+    fn from(held: Held) -> Self {
+        Self::Held(Box::new(held))
+    }
+}
+
+impl From<dra_cdi::Error> for Failure {
+    fn from(error: dra_cdi::Error) -> Self {
+        Self::Cdi(Box::new(error))
+    }
+}
+
+impl From<BadAnswer> for Failure {
+    fn from(error: BadAnswer) -> Self {
+        Self::Answer(Box::new(error))
+    }
 }

@@ -135,18 +135,21 @@ impl<P: DriverPlugin> Claims<P> {
             Err(error) => return Err(error),
         };
         drop(devices);
-        if !self.collect_holder(&held.holder).await {
-            return Err(self.held_by(held));
-        }
+        // Whoever collects it, we or somebody who is at it already, it may be gone then.
+        self.collect_holder(&held.holder).await;
         let devices = self.locks.devices(refs(), deadline).await?;
-        let record = self.admit(claim, deadline).await?;
-        Ok((devices, record))
+        match self.admit(claim, deadline).await {
+            Ok(record) => Ok((devices, record)),
+            Err(Failure::Held(held)) => Err(self.held_by(held)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes the claim's devices, durably, or says who has them.
     async fn admit(&self, claim: &AllocatedClaim, deadline: Instant) -> Result<Record, Failure> {
         let _admission = self.locks.admission(deadline).await?;
         self.refresh().await?;
+        let _change = self.changes.read().await;
         let conflicts = |held: &DeviceRef, wanted: &DeviceRef| self.plugin.conflicts(held, wanted);
         self.memory().admit(claim.claim_ref(), claim.devices(), conflicts)?;
         let record = Record::started(claim.claim_ref().clone(), claim.allocation().clone());

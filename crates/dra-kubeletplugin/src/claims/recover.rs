@@ -99,6 +99,7 @@ impl<P: DriverPlugin> Claims<P> {
 
     async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {
         let (stored, id) = (uid.clone(), file_id(uid)?);
+        let _change = self.changes.read().await;
         self.disk
             .run(move |_, cdi| {
                 cdi.remove(&id)?;

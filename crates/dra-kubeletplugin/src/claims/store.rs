@@ -89,7 +89,8 @@ impl FileStore {
 
     /// What is stored about a claim.
     pub(crate) fn load(&self, uid: &ClaimUid) -> Result<Found, StoreError> {
-        for (extension, unpreparing) in [(UNPREPARING, true), (RECORD, false)] {
+        // In this order, one that is renamed meanwhile is found all the same.
+        for (extension, unpreparing) in [(RECORD, false), (UNPREPARING, true)] {
             let path = self.path(uid, extension);
             match fs::read(&path) {
                 Ok(bytes) => return Ok(found(path, uid, &bytes, unpreparing)),

@@ -161,6 +161,7 @@ impl<P: DriverPlugin> Claims<P> {
     async fn forget(&self, uid: ClaimUid) -> Result<(), Failure> {
         let id = file_id(&uid)?;
         let stored = uid.clone();
+        let _change = self.changes.read().await;
         self.disk
             .run(move |store, cdi| {
                 cdi.remove(&id)?;

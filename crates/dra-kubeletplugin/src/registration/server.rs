@@ -48,11 +48,11 @@ impl RegistrationServer {
             let stop = stop.clone();
             async move {
                 let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
-                let server = tonic::transport::Server::builder()
+                let until_stopped = tonic::transport::Server::builder()
                     .add_service(Service::new(Answers { info, events }))
                     .serve_with_incoming_shutdown(incoming, stop.cancelled());
                 tokio::select! {
-                    served = server => served.map_err(io::Error::other),
+                    outcome = until_stopped => outcome.map_err(io::Error::other),
                     // A client that keeps its connection open must not hold up the stop.
                     () = async { stop.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => Ok(()),
                 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use dra_kubeletplugin::{Device, DriverResources};
 use dra_testkit::api::{ApiStatus, Matcher, Verb};
 
-use crate::support::{DRIVER, Rig, SOON, TestDriver, device};
+use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, device, soon};
 
 fn reads() -> Matcher {
     Matcher::any().verb(Verb::Get).resource("resourceclaims")
@@ -74,13 +75,13 @@ async fn a_driver_starts_registers_and_unprepares_without_an_api_server() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
     rig.api.set_reachable(false);
     let handle = rig.start(&driver).await;
-    let gpu = dra_kubeletplugin::Device::named("gpu-0").unwrap();
-    let pool = crate::support::NODE.parse().unwrap();
-    let mut ticket = handle.publish(dra_kubeletplugin::DriverResources::single_pool(pool, [gpu]));
+    let gpu = Device::named("gpu-0").unwrap();
+    let pool = NODE.parse().unwrap();
+    let mut ticket = handle.publish(DriverResources::single_pool(pool, [gpu]));
     let claim = rig.claim("one", &[device("gpu-0")]);
     rig.unprepare_one(&claim).await.unwrap();
     rig.api.set_reachable(true);
     rig.prepare_one(&claim).await.unwrap();
-    crate::support::soon("published", ticket.published()).await.unwrap();
+    soon("published", ticket.published()).await.unwrap();
     assert_eq!(driver.log(), ["unknown one", "prepare one: gpu-0"]);
 }

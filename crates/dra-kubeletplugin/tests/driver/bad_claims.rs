@@ -1,9 +1,10 @@
 //! Claims that cannot be prepared: an error of their own, nothing written, and the others of the call prepared.
 
+use dra_kubeletplugin::Handle;
 use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::ClaimRef;
 
-use crate::support::{Rig, TestDriver, device, share};
+use crate::support::{Rig, TestDriver, device, fail, share, usual};
 
 /// Prepares `bad` between two good claims; gives its error.
 async fn refused(rig: &Rig, driver: &TestDriver, bad: &ClaimRef) -> String {
@@ -19,7 +20,7 @@ async fn refused(rig: &Rig, driver: &TestDriver, bad: &ClaimRef) -> String {
     error
 }
 
-async fn rig() -> (Rig, TestDriver, dra_kubeletplugin::Handle) {
+async fn rig() -> (Rig, TestDriver, Handle) {
     let (rig, driver) = (Rig::new(), TestDriver::new());
     let handle = rig.start(&driver).await;
     (rig, driver, handle)
@@ -150,9 +151,9 @@ async fn a_device_that_the_driver_does_not_know_is_that_claims_error() {
     driver.on_prepare(|claim, _| {
         Box::pin(async move {
             if claim.devices()[0].device().as_str() == "gpu-99" {
-                return crate::support::fail("this node has no GPU gpu-99");
+                return fail("this node has no GPU gpu-99");
             }
-            Ok(crate::support::usual(claim))
+            Ok(usual(claim))
         })
     });
     let (bad, good) = (rig.claim("bad", &[device("gpu-99")]), rig.claim("good", &[device("gpu-0")]));

@@ -3,7 +3,7 @@
 use dra_testkit::kubelet::ClaimRef;
 use serde_json::Value;
 
-use crate::support::{DRIVER, NODE, Rig, TestDriver, admin, device, share};
+use crate::support::{DRIVER, NODE, Rig, TestDriver, admin, device, fail, share};
 
 async fn prepare(rig: &Rig, name: &str, results: &[Value]) -> (ClaimRef, Result<usize, String>) {
     let claim = rig.claim(name, results);
@@ -93,4 +93,32 @@ async fn admin_access_neither_is_blocked_nor_blocks_nor_frees() {
     rig.unprepare_one(&holder).await.unwrap();
     assert_eq!(driver.last_held().devices[0].others, [], "who only looks on does not count");
     assert_eq!(prepare(&rig, "three", &[device("gpu-0")]).await.1, Ok(1), "a watcher blocks nobody");
+}
+
+#[tokio::test]
+async fn a_holder_that_was_never_prepared_and_is_gone_is_collected_for_the_next_claim() {
+    let (rig, driver) = (Rig::new(), TestDriver::new());
+    driver.on_prepare(|_, _| Box::pin(async { fail("no power") }));
+    driver.fail_rollback(Some("no power"));
+    let _handle = rig.start(&driver).await;
+    let (one, _) = prepare(&rig, "one", &[device("gpu-0")]).await;
+    driver.fail_rollback(None);
+    driver.prepare_as_usual();
+    rig.delete_claim(&one);
+    let (two, answer) = prepare(&rig, "two", &[device("gpu-0")]).await;
+    assert_eq!(answer, Ok(1));
+    assert_eq!(driver.log()[2..], ["rollback one: gpu-0 (Orphan)", "prepare two: gpu-0"]);
+    assert_eq!(rig.files(), rig.files_of(&[&two]));
+}
+
+#[tokio::test]
+async fn a_prepared_holder_that_is_gone_is_refused_and_told_to_be_gone() {
+    let (rig, driver) = (Rig::new(), TestDriver::new());
+    let _handle = rig.start(&driver).await;
+    let (one, _) = prepare(&rig, "one", &[device("gpu-0")]).await;
+    rig.delete_claim(&one);
+    let (_, answer) = prepare(&rig, "two", &[device("gpu-0")]).await;
+    let error = answer.unwrap_err();
+    assert!(error.contains("default/one") && error.contains("gone since"), "{error}");
+    assert_eq!(driver.log(), ["prepare one: gpu-0"], "its containers may live on");
 }

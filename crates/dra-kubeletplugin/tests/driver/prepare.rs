@@ -6,7 +6,7 @@ use dra_kubeletplugin::{ContainerEdits, Prepared};
 use dra_testkit::runtime::{OciSpec, Runtime};
 use serde_json::json;
 
-use crate::support::{DRIVER, NODE, Note, Rig, TestDriver, device, soon};
+use crate::support::{DRIVER, NODE, Note, Rig, TestDriver, device, soon, usual};
 
 #[tokio::test]
 async fn a_container_gets_what_the_driver_said() {
@@ -62,7 +62,7 @@ async fn the_kubelet_hears_base_requests_and_the_driver_the_chosen_alternative()
         let device = &claim.devices()[0];
         let name = (device.base_request().to_owned(), device.subrequest().map(str::to_owned));
         assert_eq!(name, ("gpu".to_owned(), Some("large".to_owned())));
-        Box::pin(async { Ok(crate::support::usual(claim)) })
+        Box::pin(async { Ok(usual(claim)) })
     });
     let _handle = rig.start(&driver).await;
     let mut result = device("gpu-0");

@@ -1,7 +1,7 @@
 //! What the kubelet makes of a driver, and what the driver learns of it.
 
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::os::unix::{fs::FileTypeExt as _, net::UnixListener};
 use std::path::Path;
 
 use dra_kubeletplugin::{Device, DriverResources, Registration};
@@ -11,10 +11,11 @@ use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, device, eventually, so
 
 /// Names of the sockets in a folder.
 fn sockets_in(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut sockets: Vec<String> = names.filter(|name| name.ends_with(".sock")).collect();
-    sockets.sort();
-    sockets
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let sockets = entries.filter(|entry| entry.file_type().unwrap().is_socket());
+    let mut names: Vec<String> = sockets.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// A socket that nobody listens on any more, as a killed process leaves it.

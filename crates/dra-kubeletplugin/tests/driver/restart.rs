@@ -102,12 +102,26 @@ async fn what_an_earlier_boot_left_is_unprepared_before_the_first_prepare() {
 }
 
 #[tokio::test]
-async fn another_claim_gets_the_device_of_an_earlier_boot_only_after_it_was_unprepared() {
+async fn prepares_wait_until_an_earlier_boot_is_undone_and_unprepares_do_not() {
     let driver = TestDriver::new();
     let (rig, _) = left_by(&driver, &["one"]).await;
+    let gate = driver.hold_up_undo();
     let _handle = rig.start_with(&driver, rig.options().boot_id("boot-2")).await;
-    rig.prepare_one(&rig.claim("two", &[device("gpu-0")])).await.unwrap();
-    assert_eq!(driver.log(), ["prepare one: gpu-0", "unprepare one: gpu-0 (Reboot)", "prepare two: gpu-0"]);
+    driver.wait_for("unprepare one: gpu-0 (Reboot)").await;
+    let two = rig.claim("two", &[device("gpu-0")]);
+    let unknown = ClaimRef::new("default", "unknown", "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a");
+    let mut prepare = Box::pin(rig.prepare_one(&two));
+    for _ in 0..20 {
+        tokio::select! {
+            biased;
+            answer = &mut prepare => panic!("answered before the earlier boot was undone: {answer:?}"),
+            answer = rig.unprepare_one(&unknown) => answer.unwrap(),
+        }
+    }
+    gate.add_permits(1);
+    prepare.await.unwrap();
+    let log = driver.log().into_iter().filter(|call| call != "unknown unknown").collect::<Vec<_>>();
+    assert_eq!(log, ["prepare one: gpu-0", "unprepare one: gpu-0 (Reboot)", "prepare two: gpu-0"]);
 }
 
 #[tokio::test]

@@ -4,15 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use dra_kubeletplugin::{ContainerEdits, Prepared, UnprepareReason};
+use dra_kubeletplugin::{AllocatedClaim, ContainerEdits, PrepareContext, Prepared, UnprepareReason};
 use futures::future::BoxFuture;
 
 use crate::support::{Answer, Note, Rig, TestDriver, device, fail, usual};
 
-type Work = for<'a> fn(
-    &'a dra_kubeletplugin::AllocatedClaim,
-    &'a dra_kubeletplugin::PrepareContext<Note>,
-) -> BoxFuture<'a, Answer>;
+type Work = for<'a> fn(&'a AllocatedClaim, &'a PrepareContext<Note>) -> BoxFuture<'a, Answer>;
 
 /// Lets the first prepare go wrong, looks at the roll-back, and hands the device to another claim. Gives the error.
 async fn undone(work: Work, state: Option<&str>) -> String {

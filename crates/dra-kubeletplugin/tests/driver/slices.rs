@@ -3,7 +3,7 @@
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::ResourceSlice;
 use dra_kubeletplugin::resourceslice::PoolState;
 use dra_kubeletplugin::{Device, DriverResources, SliceStatus};
-use dra_testkit::api::{Matcher, Verb};
+use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::Kubelet;
 
 use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, device, eventually, soon};
@@ -104,10 +104,9 @@ async fn an_api_server_that_refuses_writes_is_told_in_the_background_and_tried_a
     let rig = Rig::new();
     let driver = TestDriver::new();
     let handle = rig.start(&driver).await;
-    let outage = rig.api.fail_while(
-        Matcher::any().verb(Verb::Create).resource("resourceslices"),
-        dra_testkit::api::ApiStatus::unavailable(),
-    );
+    let outage = rig
+        .api
+        .fail_while(Matcher::any().verb(Verb::Create).resource("resourceslices"), ApiStatus::unavailable());
     let mut ticket = handle.publish(gpus(2));
     driver.wait_for_background_error("publishing ResourceSlices").await;
     drop(outage);

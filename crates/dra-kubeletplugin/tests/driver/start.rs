@@ -1,13 +1,13 @@
 //! Starts that fail, and starts at odd places.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dra_kubeletplugin::{PathError, StartError};
 use dra_testkit::kubelet::Kubelet;
 use dra_testkit::runtime::{OciSpec, Runtime};
 
-use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, device};
+use crate::support::{DRIVER, Rig, SOON, TestDriver, device};
 
 /// The error of a start with this kubelet root.
 async fn refused(rig: &Rig, root: impl AsRef<Path>) -> StartError {
@@ -100,12 +100,11 @@ async fn a_cdi_root_that_is_a_file_is_refused_and_no_socket_is_left() {
     let error = rig.options().cdi_root(&file).start(TestDriver::new()).await.unwrap_err();
     assert!(matches!(error, StartError::Cdi(_)), "{error:?}");
     assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
-    for folder in [rig.node.plugins_registry(), rig.node.plugins().join(DRIVER)] {
-        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let sockets: Vec<PathBuf> =
-            names.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect();
-        assert_eq!(sockets, [""; 0].map(PathBuf::from));
-    }
+    assert_eq!(fs::read_dir(rig.node.plugins_registry()).unwrap().count(), 0);
+    let names =
+        fs::read_dir(rig.node.plugins().join(DRIVER)).unwrap().map(|entry| entry.unwrap().file_name());
+    let sockets = names.filter(|name| name.to_str().is_some_and(|name| name.contains("sock")));
+    assert_eq!(sockets.count(), 0);
 }
 
 #[tokio::test]
@@ -125,5 +124,5 @@ async fn a_cdi_folder_that_is_missing_is_made() {
     let _handle = rig.start_with(&TestDriver::new(), rig.options().cdi_root(&cdi)).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     rig.prepare_one(&claim).await.unwrap();
-    assert_eq!(fs::read_dir(&cdi).unwrap().count(), 1, "on {NODE}");
+    assert_eq!(fs::read_dir(&cdi).unwrap().count(), 1);
 }

@@ -40,6 +40,13 @@ pub(crate) struct Use {
     pub(crate) ready: bool,
 }
 
+impl Use {
+    fn parse(text: &str) -> Self {
+        let (owner, state) = text.split_once(' ').unwrap();
+        Self { owner: owner.to_owned(), ready: state == "ready" }
+    }
+}
+
 impl Hardware {
     pub(crate) fn new(root: &Path) -> Self {
         Self { folder: root.join("hardware") }
@@ -47,9 +54,7 @@ impl Hardware {
 
     /// The device's use, if it has one.
     pub(crate) fn look(&self, device: &str) -> Option<Use> {
-        let text = read_if_there(&self.folder.join(device))?;
-        let (owner, state) = text.split_once(' ').unwrap();
-        Some(Use { owner: owner.to_owned(), ready: state == "ready" })
+        read_if_there(&self.folder.join(device)).map(|text| Use::parse(&text))
     }
 
     /// Devices in use.

@@ -28,12 +28,16 @@ pub(crate) struct Record {
 impl Record {
     /// Reads `claims/<boot>/<claim UID>.<json|unpreparing>`, which must be whole if it is there.
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-        let text = read_if_there(path)?;
+        Some(Self::parse(path, &read_if_there(path)?))
+    }
+
+    fn parse(path: &Path, text: &str) -> Self {
+        let folder = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let (stem, extension) = path.file_name().unwrap().to_str().unwrap().rsplit_once('.').unwrap();
         let (header, rest) = text.split_once('\n').unwrap_or_else(|| panic!("{}: {text}", path.display()));
         let [_, _, state, length] = header.split(' ').collect::<Vec<_>>()[..] else { panic!("{header}") };
         let payload: Value = serde_json::from_str(&rest[..length.parse().unwrap()]).unwrap();
-        let phase = match (name(path).rsplit_once('.').unwrap().1, state) {
+        let phase = match (extension, state) {
             ("unpreparing", _) => Phase::Unpreparing,
             ("json", "prepared") => Phase::Prepared,
             ("json", "started") => Phase::Started,
@@ -41,14 +45,13 @@ impl Record {
         };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let results = payload["allocation"]["results"].as_array().unwrap();
-        let uid = text(&payload["claim"]["uid"]);
-        assert_eq!(path.file_stem().unwrap().to_str(), Some(uid.as_str()));
-        Some(Self {
-            boot: name(path.parent().unwrap()),
-            uid,
+        assert_eq!(payload["claim"]["uid"], stem, "{}", path.display());
+        Self {
+            boot: folder.to_owned(),
+            uid: stem.to_owned(),
             phase,
             devices: results.iter().map(|result| text(&result["device"])).collect(),
             cdi: payload.get("cdi").map(text),
-        })
+        }
     }
 }

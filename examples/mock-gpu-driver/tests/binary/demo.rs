@@ -36,8 +36,8 @@ fn the_json_demo_tells_each_step_with_its_facts() {
     let demo = run(program(["demo", "--json"]));
     assert!(demo.succeeded, "{}", demo.err);
     let events: Vec<Value> = demo.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let named = |event: &Value| (event["event"].as_str().unwrap().to_owned(), event.clone());
-    let by_name: BTreeMap<String, Value> = events.iter().map(named).collect();
+    let entry = |event: &Value| (event["event"].as_str().unwrap().to_owned(), event.clone());
+    let by_name: BTreeMap<String, Value> = events.iter().map(entry).collect();
 
     assert_eq!(by_name["registered"]["driver"], "gpu.example.com");
     let published = by_name["published"]["devices"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! The driver: it notes its calls and does what a test tells it to.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dra_kubeletplugin::{
     AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError,
@@ -8,7 +8,7 @@ use dra_kubeletplugin::{
 };
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::soon;
 
@@ -37,6 +37,7 @@ struct Inner {
     fail_unprepare: Option<String>,
     fail_rollback: Option<String>,
     fail_unknown: Option<String>,
+    undo_gate: Option<Arc<Semaphore>>,
     held: Vec<HeldClaim<Note>>,
 }
 
@@ -66,27 +67,34 @@ impl TestDriver {
             + Sync
             + 'static,
     {
-        self.inner.lock().unwrap().on_prepare = Some(Arc::new(work));
+        self.inner().on_prepare = Some(Arc::new(work));
     }
 
     /// Prepares as usual again.
     pub(crate) fn prepare_as_usual(&self) {
-        self.inner.lock().unwrap().on_prepare = None;
+        self.inner().on_prepare = None;
     }
 
     /// Answers unprepare with this error, or with success again.
     pub(crate) fn fail_unprepare(&self, error: Option<&str>) {
-        self.inner.lock().unwrap().fail_unprepare = error.map(str::to_owned);
+        self.inner().fail_unprepare = error.map(str::to_owned);
     }
 
     /// Answers rollback with this error, or with success again.
     pub(crate) fn fail_rollback(&self, error: Option<&str>) {
-        self.inner.lock().unwrap().fail_rollback = error.map(str::to_owned);
+        self.inner().fail_rollback = error.map(str::to_owned);
+    }
+
+    /// Lets unprepare and rollback wait for a permit each.
+    pub(crate) fn hold_up_undo(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.inner().undo_gate = Some(Arc::clone(&gate));
+        gate
     }
 
     /// Answers `unprepare_unknown` with this error, or with success again.
     pub(crate) fn fail_unknown(&self, error: Option<&str>) {
-        self.inner.lock().unwrap().fail_unknown = error.map(str::to_owned);
+        self.inner().fail_unknown = error.map(str::to_owned);
     }
 
     /// The calls so far.
@@ -110,17 +118,30 @@ impl TestDriver {
 
     /// What unprepare or rollback was told last.
     pub(crate) fn last_held(&self) -> HeldClaim<Note> {
-        self.inner.lock().unwrap().held.last().expect("nothing was undone yet").clone()
+        self.inner().held.last().expect("nothing was undone yet").clone()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
     }
 
     fn note(&self, line: String) {
         self.log.send_modify(|log| log.push(line));
     }
 
-    fn undo(&self, call: &str, claim: &HeldClaim<Note>, error: Option<String>) -> Result<(), PluginError> {
+    async fn undo(
+        &self,
+        call: &str,
+        claim: &HeldClaim<Note>,
+        error: Option<String>,
+    ) -> Result<(), PluginError> {
         let devices: Vec<_> = claim.devices.iter().map(|held| held.device_ref().device.as_str()).collect();
-        self.inner.lock().unwrap().held.push(claim.clone());
+        self.inner().held.push(claim.clone());
         self.note(format!("{call} {}: {} ({:?})", claim.claim.name, devices.join(", "), claim.reason));
+        let gate = self.inner().undo_gate.clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.expect("open").forget();
+        }
         error.map_or(Ok(()), |error| Err(PluginError::new(error)))
     }
 }
@@ -131,7 +152,7 @@ impl DriverPlugin for TestDriver {
     async fn prepare(&self, claim: &AllocatedClaim, cx: &PrepareContext<Note>) -> Answer {
         let devices: Vec<_> = claim.devices().iter().map(|device| device.device().as_str()).collect();
         self.note(format!("prepare {}: {}", claim.claim_ref().name, devices.join(", ")));
-        let work = self.inner.lock().unwrap().on_prepare.clone();
+        let work = self.inner().on_prepare.clone();
         match work {
             Some(work) => work(claim, cx).await,
             None => Ok(usual(claim)),
@@ -139,18 +160,18 @@ impl DriverPlugin for TestDriver {
     }
 
     async fn unprepare(&self, claim: &HeldClaim<Note>) -> Result<(), PluginError> {
-        let error = self.inner.lock().unwrap().fail_unprepare.clone();
-        self.undo("unprepare", claim, error)
+        let error = self.inner().fail_unprepare.clone();
+        self.undo("unprepare", claim, error).await
     }
 
     async fn rollback(&self, claim: &HeldClaim<Note>) -> Result<(), PluginError> {
-        let error = self.inner.lock().unwrap().fail_rollback.clone();
-        self.undo("rollback", claim, error)
+        let error = self.inner().fail_rollback.clone();
+        self.undo("rollback", claim, error).await
     }
 
     async fn unprepare_unknown(&self, claim: &ClaimRef) -> Result<(), PluginError> {
         self.note(format!("unknown {}", claim.name));
-        let error = self.inner.lock().unwrap().fail_unknown.clone();
+        let error = self.inner().fail_unknown.clone();
         error.map_or(Ok(()), |error| Err(PluginError::new(error)))
     }
 
