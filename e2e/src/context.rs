@@ -4,6 +4,8 @@ mod clean_up;
 mod objects;
 mod pods;
 
+pub(crate) use pods::phase;
+
 use std::{
     fs,
     path::PathBuf,

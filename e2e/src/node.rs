@@ -28,6 +28,26 @@ pub(crate) async fn component(action: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Ends all containers at once, as a power cut does.
+pub(crate) async fn end_containers() -> Result<()> {
+    let listed = ctr(&["tasks", "list", "--quiet"]).await?;
+    for container in listed.lines() {
+        // Killing the first process of a pod ends the others of its pid namespace too: they may be gone by now.
+        if let Err(error) = ctr(&["tasks", "kill", "--signal", "SIGKILL", container]).await {
+            println!("    note: {error:#}");
+        }
+    }
+    Ok(())
+}
+
+async fn ctr(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("ctr").args(["--namespace", "k8s.io"]).args(arguments).output().await;
+    let output = output.context("running `ctr`")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ctr {arguments:?}: {errors}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// The log of a component, from which only what is written later is read.
 pub(crate) struct ComponentLog {
     path: PathBuf,

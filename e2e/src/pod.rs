@@ -12,12 +12,13 @@ pub(crate) struct ShellPod {
     name: String,
     script: String,
     claims: Vec<PodResourceClaim>,
+    restarts: bool,
 }
 
 impl ShellPod {
     /// Without claims.
     pub(crate) fn new(name: &str, script: &str) -> Self {
-        Self { name: name.to_owned(), script: script.to_owned(), claims: Vec::new() }
+        Self { name: name.to_owned(), script: script.to_owned(), claims: Vec::new(), restarts: false }
     }
 
     /// Prints its environment and then does nothing until it is deleted.
@@ -45,6 +46,12 @@ impl ShellPod {
         })
     }
 
+    /// Its container is started again when it ends.
+    pub(crate) fn restarting(mut self) -> Self {
+        self.restarts = true;
+        self
+    }
+
     fn with(mut self, claim: PodResourceClaim) -> Self {
         self.claims.push(claim);
         self
@@ -67,7 +74,7 @@ impl ShellPod {
         let spec = PodSpec {
             containers: vec![container],
             resource_claims: Some(self.claims),
-            restart_policy: Some("Never".into()),
+            restart_policy: Some(if self.restarts { "Always" } else { "Never" }.into()),
             termination_grace_period_seconds: Some(1),
             automount_service_account_token: Some(false),
             ..PodSpec::default()

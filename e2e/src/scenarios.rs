@@ -1,6 +1,7 @@
 //! All scenarios, in the order in which they run.
 
 mod api_server;
+mod books;
 mod cdi;
 mod claims;
 mod cluster;
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         hello::scenarios(),
         registration::scenarios(),
         restart::scenarios(),
+        books::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),

@@ -58,10 +58,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handle, StartError> {
     let paths = Paths::new(&options.kubelet_root, &options.driver, options.pod_uid.as_deref(), start_id())?;
     make_folders(&options.kubelet_root, &paths)?;
-    let boot_id = match &options.boot_id {
-        Some(id) => id.clone(),
-        None => read_boot_id()?,
-    };
+    let boot_id = boot_id(options.boot_id.as_deref())?;
     let plugin = Arc::new(plugin);
     let claims = open_claims(Arc::clone(&plugin), &options, &paths.data, &boot_id).await?;
 
@@ -110,14 +107,17 @@ fn make_folders(root: &Path, paths: &Paths) -> Result<(), StartError> {
     made.map_err(|source| StartError::DataFolder { path: paths.data.clone(), source })
 }
 
-fn read_boot_id() -> Result<String, StartError> {
+/// It becomes the name of a folder.
+fn boot_id(given: Option<&str>) -> Result<String, StartError> {
     let fail = |source| StartError::BootId { path: BOOT_ID.into(), source };
-    let id = fs::read_to_string(BOOT_ID).map_err(fail)?;
-    let id = id.trim();
+    let id = match given {
+        Some(id) => id.to_owned(),
+        None => fs::read_to_string(BOOT_ID).map_err(fail)?.trim().to_owned(),
+    };
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return Err(fail(io::Error::other(format!("{id:?} is no boot id"))));
+        return Err(fail(io::Error::other(format!("{id:?} is no boot id: letters, digits and '-' only"))));
     }
-    Ok(id.to_owned())
+    Ok(id)
 }
 
 async fn open_claims<P: DriverPlugin>(

@@ -66,9 +66,12 @@ pub(crate) struct RunOptions {
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,
-    /// For tests: prepare fails for claims with this device.
-    #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE")]
-    pub(crate) fail_prepare: Option<DeviceName>,
+    /// For tests: prepare fails for claims with one of these devices.
+    #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
+    pub(crate) fail_prepare: Vec<DeviceName>,
+    /// For tests: which boot of the machine this is, instead of what the kernel says.
+    #[arg(long, env = "BOOT_ID", value_name = "ID")]
+    pub(crate) boot_id: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

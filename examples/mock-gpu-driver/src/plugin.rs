@@ -17,7 +17,7 @@ pub(crate) struct MockGpus {
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) prepare_delay: Duration,
-    pub(crate) fail_prepare: Option<DeviceName>,
+    pub(crate) fail_prepare: Vec<DeviceName>,
 }
 
 impl DriverPlugin for MockGpus {
@@ -27,7 +27,7 @@ impl DriverPlugin for MockGpus {
         tokio::time::sleep(self.prepare_delay).await;
         let mut prepared = Prepared::new(());
         for device in claim.devices() {
-            if self.fail_prepare.as_ref() == Some(device.device()) {
+            if self.fail_prepare.contains(device.device()) {
                 return Err(PluginError::new(format!("device {} is set to fail", device.device())));
             }
             let gpu = self.inventory.get(device.device());

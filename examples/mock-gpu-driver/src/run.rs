@@ -32,6 +32,9 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
         settings = settings.rolling_update(uid);
     }
+    if let Some(id) = options.boot_id {
+        settings = settings.boot_id(id);
+    }
     let handle = settings.start(plugin).await?;
     tracing::info!("serving the kubelet");
     let mut published = handle.publish(resources);

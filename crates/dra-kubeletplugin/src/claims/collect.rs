@@ -50,6 +50,8 @@ impl<P: DriverPlugin> Claims<P> {
 
     pub(super) async fn collect_round(&self, registered: bool) {
         let Ok(uids) = self.disk.run(|store, _| Ok(store.claims()?)).await else { return };
+        // Unprepared after all, by whichever instance.
+        locked(&self.gone).retain(|uid, _| uids.contains(uid));
         for uid in uids {
             if let Err(error) = self.collect(&uid, registered).await {
                 let message = format!("claim {uid}, whose object is gone, could not be collected: {error}");

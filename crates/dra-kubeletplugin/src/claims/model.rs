@@ -34,7 +34,11 @@ const RUNS: u64 = 10_000;
 #[test]
 fn no_interleaving_of_calls_faults_crashes_and_reboots_diverges_from_the_model() {
     let seed = number("DRA_MODEL_SEED");
-    let runs = number("DRA_MODEL_RUNS").unwrap_or(if seed.is_some() { 1 } else { RUNS });
+    let runs = match (number("DRA_MODEL_RUNS"), seed) {
+        (Some(runs), _) => runs,
+        (None, Some(_)) => 1,
+        (None, None) => RUNS,
+    };
     let first = seed.unwrap_or(1);
     let (next, operations) = (AtomicU64::new(first), AtomicU64::new(0));
     let failed: Mutex<Option<String>> = Mutex::default();

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Claims, Failure, file_id,
+    locks::Held,
     record::Record,
     states::{Phase, Undo},
     store::{FileStore, Found},
@@ -76,25 +77,29 @@ impl<P: DriverPlugin> Claims<P> {
         let mut any = false;
         for store in self.disk.older.clone() {
             let (loading, wanted) = (store.clone(), uid.clone());
-            match self.disk.run(move |_, _| Ok(loading.load(&wanted)?)).await? {
+            // Kept until the record is gone: of two shares that end at once, the last must see that it is.
+            let _devices = match self.disk.run(move |_, _| Ok(loading.load(&wanted)?)).await? {
                 Found::Nothing => continue,
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    self.undo_rebooted(&record, deadline).await?;
+                    self.undo_rebooted(&record, deadline).await?
                 }
                 // After a reboot nothing runs that could use its devices.
-                Found::Damaged { .. } | Found::Newer { record: None, .. } => {}
-            }
+                Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
+            };
             any = true;
             self.forget_older(store, uid).await?;
         }
         Ok(any)
     }
 
-    async fn undo_rebooted(&self, record: &Record, deadline: Instant) -> Result<(), Failure> {
+    /// Gives the locks of the devices.
+    async fn undo_rebooted(&self, record: &Record, deadline: Instant) -> Result<Vec<Held>, Failure> {
         let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
-        let _devices = self.locks.devices(refs, deadline).await?;
+        let devices = self.locks.devices(refs, deadline).await?;
+        self.catch_up(deadline).await?;
         let held = self.held_claim(record, UnprepareReason::Reboot);
-        self.call_undo(Undo::Unprepare, held).await
+        self.call_undo(Undo::Unprepare, held).await?;
+        Ok(devices)
     }
 
     async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {

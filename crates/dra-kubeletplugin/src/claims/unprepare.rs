@@ -89,13 +89,15 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<(), Failure> {
         let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
         let _devices = self.locks.devices(refs, deadline).await?;
-        // Whoever else holds a share of them must be known to the driver.
-        drop({
-            let admission = self.locks.admission(deadline).await?;
-            self.refresh().await?;
-            admission
-        });
+        self.catch_up(deadline).await?;
         self.undo_locked(phase, record, reason).await
+    }
+
+    /// Whoever else holds a share of the devices must be known to the driver. The caller has their locks, so nobody
+    /// joins or leaves after that.
+    pub(super) async fn catch_up(&self, deadline: Instant) -> Result<(), Failure> {
+        let _admission = self.locks.admission(deadline).await?;
+        self.refresh().await
     }
 
     /// Undoes a stored claim whose devices are locked already.

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -26,6 +25,8 @@ struct Object {
     generation: u64,
     /// None while it is deleted.
     status: Option<Value>,
+    /// What the status gives the claim of this driver.
+    allocation: Option<Allocation>,
 }
 
 /// How the API server answers.
@@ -44,8 +45,7 @@ pub(super) enum Mood {
 
 impl Api {
     pub(super) fn new(dice: &Dice) -> Self {
-        let object = |index| Object { generation: 0, status: Some(random_status(dice, index, 0)) };
-        Self { objects: std::array::from_fn(object), mood: Mood::Well }
+        Self { objects: std::array::from_fn(|index| Object::random(dice, index, 0)), mood: Mood::Well }
     }
 
     /// The claim that has the name now, or had it last.
@@ -64,46 +64,33 @@ impl Api {
         let object = &mut self.objects[index];
         let exists = object.status.is_some();
         if exists {
-            object.status = Some(random_status(dice, index, object.generation));
+            *object = Object::random(dice, index, object.generation);
         }
         exists
     }
 
     pub(super) fn delete(&mut self, index: usize) {
         self.objects[index].status = None;
+        self.objects[index].allocation = None;
     }
 
     /// Makes a claim with the same name and another UID.
     pub(super) fn replace(&mut self, dice: &Dice, index: usize) {
-        let object = &mut self.objects[index];
-        object.generation += 1;
-        object.status = Some(random_status(dice, index, object.generation));
+        self.objects[index] = Object::random(dice, index, self.objects[index].generation + 1);
     }
 
     /// Whether the object with this UID exists.
     pub(super) fn has(&self, claim: &ClaimRef) -> bool {
-        self.object(claim).is_some()
+        self.object(claim).is_some_and(|object| object.status.is_some())
     }
 
     /// What the claim is given of this driver; none if it does not exist or is not allocated.
     pub(super) fn allocation(&self, claim: &ClaimRef) -> Option<Allocation> {
-        let parsed = AllocatedClaim::parse(&DRIVER.parse().unwrap(), claim, self.object(claim)?);
-        Some(parsed.ok()?.allocation().clone())
+        self.object(claim)?.allocation.clone()
     }
 
-    fn object(&self, claim: &ClaimRef) -> Option<ResourceClaim> {
-        let index = (0..CLAIMS).find(|index| self.current(*index) == *claim)?;
-        Some(serde_json::from_value(self.json(index)?).unwrap())
-    }
-
-    fn json(&self, index: usize) -> Option<Value> {
-        let claim = self.current(index);
-        let status = self.objects[index].status.as_ref()?;
-        let metadata = json!({"namespace": claim.namespace, "name": claim.name, "uid": claim.uid.as_str()});
-        Some(json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-            "metadata": metadata, "spec": {}, "status": status,
-        }))
+    fn object(&self, claim: &ClaimRef) -> Option<&Object> {
+        (0..CLAIMS).find(|index| self.current(*index) == *claim).map(|index| &self.objects[index])
     }
 
     /// Status code and object for a path.
@@ -115,10 +102,30 @@ impl Api {
             (_, "/api/v1/nodes") => Some(json!({
                 "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name},
             })),
-            _ => (0..CLAIMS).find(|index| self.current(*index).name == name).and_then(|i| self.json(i)),
+            _ => (0..CLAIMS).find(|index| self.current(*index).name == name).and_then(|index| {
+                Some(claim_object(&self.current(index), self.objects[index].status.as_ref()?))
+            }),
         };
         found.map_or_else(|| (404, error(404)), |object| (200, object))
     }
+}
+
+impl Object {
+    fn random(dice: &Dice, index: usize, generation: u64) -> Self {
+        let (claim, status) = (claim_ref(index, generation), random_status(dice, index, generation));
+        let object = serde_json::from_value(claim_object(&claim, &status)).unwrap();
+        let parsed = AllocatedClaim::parse(&DRIVER.parse().unwrap(), &claim, object);
+        let allocation = parsed.ok().map(|claim| claim.allocation().clone());
+        Self { generation, status: Some(status), allocation }
+    }
+}
+
+fn claim_object(claim: &ClaimRef, status: &Value) -> Value {
+    let metadata = json!({"namespace": claim.namespace, "name": claim.name, "uid": claim.uid.as_str()});
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": metadata, "spec": {}, "status": status,
+    })
 }
 
 /// A client of the API server for use in the runtime that it is made in.
@@ -177,7 +184,7 @@ fn random_status(dice: &Dice, index: usize, generation: u64) -> Value {
             json!({"request": "gpu", "driver": DRIVER, "pool": NODE, "device": format!("gpu-{device}")});
         match dice.below(8) {
             0 => result["adminAccess"] = json!(true),
-            1..4 => result["shareID"] = json!(format!("share-{index}-{generation}-{}", dice.below(2))),
+            1..5 => result["shareID"] = json!(format!("share-{index}-{generation}-{}", dice.below(2))),
             _ => {}
         }
         result

@@ -1,30 +1,31 @@
 //! Compares what there is with what must be.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::{collections::BTreeSet, fs};
 
-use dra_cdi::{Directory, FileId, Kind as CdiKind};
+use dra_cdi::FileId;
 
 use super::{
-    api::{DRIVER, NODE},
+    api::NODE,
     books::{Base, Demand, Kind},
     driver::Driver,
+    hardware::may_share,
     world::{DEVICES, World},
 };
 use crate::{
-    claim::{AllocatedDevice, ClaimRef, DeviceRef},
+    claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     claims::{
         AnsweredDevice, Claims,
+        keyed::locked,
         record::Record,
         states::Phase,
         store::{FileStore, Found},
     },
+    held::{HeldClaim, UnprepareReason},
     names::ClaimUid,
 };
 
 /// What the disk says of a claim.
+#[derive(Debug)]
 struct Stored {
     phase: Phase,
     record: Box<Record>,
@@ -62,14 +63,14 @@ impl World {
         for claim in &claims {
             self.check(claim, &self.demand(claim));
             match self.stored(claim) {
-                None => bases.push((claim.uid.clone(), Base::Absent)),
+                None => {
+                    bases.push((claim.uid.clone(), Base::Absent));
+                    self.check_absent(claim);
+                }
                 Some(stored) => {
                     bases.push((claim.uid.clone(), self.check_stored(claim, &stored)));
                     records.push((claim.clone(), stored.record.allocation.results));
                 }
-            }
-            if !records.last().is_some_and(|(last, _)| last == claim) {
-                self.check_absent(claim);
             }
         }
         self.check_holders(&records);
@@ -82,7 +83,7 @@ impl World {
     /// After everything was unprepared there must be nothing at all.
     pub(super) fn check_empty(&self) {
         let folders = fs::read_dir(self.data().join("claims")).unwrap().map(|entry| entry.unwrap().path());
-        for folder in folders.chain([self.cdi()]) {
+        for folder in folders.chain([self.cdi.path().to_owned()]) {
             for left in fs::read_dir(folder).unwrap() {
                 self.problem(format!("{} is left over", left.unwrap().path().display()));
             }
@@ -94,6 +95,14 @@ impl World {
         drop(state);
         if !clean {
             self.problem(left);
+        }
+    }
+
+    /// Nor may an instance remember clocks of claims that are over.
+    pub(super) fn check_clocks(&self, process: &Claims<Driver>) {
+        let clocks = locked(&process.gone).len();
+        if clocks > 0 {
+            self.problem(format!("the clocks of {clocks} claims are left over"));
         }
     }
 
@@ -150,6 +159,9 @@ impl World {
     /// What is stored must be sound, whoever asked for what.
     fn check_stored(&self, claim: &ClaimRef, stored: &Stored) -> Base {
         if stored.older || stored.phase != Phase::Prepared {
+            if !self.state().books.may_be_between(&claim.uid) {
+                self.problem(format!("{claim} is left half-way, {:?}, without a cause", stored.phase));
+            }
             return Base::Between;
         }
         // A wiped CDI folder is healed at start, so this holds after a reboot too.
@@ -158,17 +170,17 @@ impl World {
     }
 
     /// No device may be recorded for two, none in use or powered for nobody.
-    fn check_holders(&self, records: &[(ClaimRef, Vec<AllocatedDevice>)]) {
-        let mut users: BTreeMap<&DeviceRef, Vec<(&ClaimRef, bool)>> = BTreeMap::new();
-        for (claim, results) in records {
-            for result in results.iter().filter(|result| !result.admin_access()) {
-                users.entry(result.device_ref()).or_default().push((claim, result.share_id().is_some()));
-            }
-        }
+    fn check_holders<'a>(&self, records: &'a [(ClaimRef, Vec<AllocatedDevice>)]) {
         let mut problems = Vec::new();
-        for (device, users) in &users {
-            if users.len() > 1 && !users.iter().all(|(_, shared)| *shared) {
-                problems.push(format!("{device} is recorded for {users:?}"));
+        let holds = |(claim, results): &'a (ClaimRef, Vec<AllocatedDevice>)| {
+            results.iter().map(move |result| (claim, result))
+        };
+        let holds: Vec<_> = records.iter().flat_map(holds).collect();
+        for (index, (claim, result)) in holds.iter().enumerate() {
+            for (other, held) in holds[..index].iter().filter(|(other, _)| other != claim) {
+                if !may_share(held, result) {
+                    problems.push(format!("{claim} and {other} are recorded for {held:?} and {result:?}"));
+                }
             }
         }
         let state = self.state();
@@ -178,11 +190,15 @@ impl World {
                 problems.push(format!("{uid} uses {devices:?} and has a record of {recorded:?}"));
             }
         }
-        for device in state.hardware.powered().iter().filter(|device| !users.contains_key(device)) {
+        let users = holds.iter().filter(|(_, result)| !result.admin_access());
+        let users: BTreeSet<&DeviceRef> = users.map(|(_, result)| result.device_ref()).collect();
+        for device in state.hardware.powered().iter().filter(|device| !users.contains(device)) {
             problems.push(format!("{device} has no user and was never told that the last one left"));
         }
         drop(state);
-        problems.into_iter().for_each(|problem| self.problem(problem));
+        for problem in problems {
+            self.problem(problem);
+        }
     }
 
     /// What an instance trusts to know must be so.
@@ -205,6 +221,43 @@ impl World {
         }
     }
 
+    /// What the records must say when the driver is told to prepare.
+    pub(super) fn check_prepare(&self, claim: &AllocatedClaim) {
+        let name = claim.claim_ref();
+        match self.stored(name) {
+            Some(Stored { phase: Phase::Started, record, older: false })
+                if record.allocation == *claim.allocation() => {}
+            stored => self.problem(format!("{name} is being prepared, recorded is {stored:?}")),
+        }
+        let boot = self.state().boot;
+        let (_, older) = self.stores();
+        for claim in older.iter().flat_map(|store| store.claims().unwrap()) {
+            if !self.state().books.was_tried(&claim, boot) {
+                self.problem(format!("{name} is prepared before {claim} of an earlier boot is undone"));
+            }
+        }
+    }
+
+    /// What they must say when it is told to undo.
+    pub(super) fn check_undo(&self, call: &str, held: &HeldClaim<u64>) {
+        let stored = self.stored(&held.claim);
+        let fits = stored.as_ref().is_some_and(|stored| match held.reason {
+            UnprepareReason::Reboot => stored.older,
+            _ if call == "rollback" => !stored.older && stored.phase == Phase::Started,
+            _ => !stored.older && stored.phase == Phase::Unpreparing,
+        });
+        if !fits {
+            self.problem(format!("{call} of {}, recorded is {stored:?}", held.claim));
+        }
+    }
+
+    /// What they must say when it is told of a claim that nothing is known of.
+    pub(super) fn check_unknown(&self, claim: &ClaimRef) {
+        if let Some(stored) = self.stored(claim) {
+            self.problem(format!("{claim} is called unknown, recorded is {stored:?}"));
+        }
+    }
+
     fn stored(&self, claim: &ClaimRef) -> Option<Stored> {
         let (current, older) = self.stores();
         let find = |store: &FileStore, older| match store.load(&claim.uid).unwrap() {
@@ -221,8 +274,7 @@ impl World {
     }
 
     fn cdi_file(&self, claim: &ClaimRef) -> Option<Vec<u8>> {
-        let folder = Directory::open(self.cdi(), CdiKind::for_driver(DRIVER).unwrap()).unwrap();
-        folder.read(&FileId::new(claim.uid.as_str()).unwrap()).unwrap()
+        fs::read(self.cdi.path_of(&FileId::new(claim.uid.as_str()).unwrap())).ok()
     }
 }
 

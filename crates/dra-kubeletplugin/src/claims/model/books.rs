@@ -23,6 +23,8 @@ pub(super) struct Books {
     balanced: u64,
     /// Whether prepared orphans may have been collected since.
     swept: bool,
+    /// Whether a process has died since.
+    died: bool,
     pages: BTreeMap<ClaimUid, Page>,
 }
 
@@ -43,8 +45,11 @@ struct Page {
     last_undo: u64,
     /// When an unprepare last came or ended.
     last_unprepare: u64,
-    /// Calls of the driver since the books were balanced.
+    /// Calls of the driver since the books were balanced, and whether an undo failed.
     driver_calls: u64,
+    undo_failed: bool,
+    /// The last boot in which the driver was told to undo it because of a reboot.
+    tried_in_boot: u64,
 }
 
 /// What there was when the books were balanced.
@@ -122,6 +127,7 @@ impl Books {
 
     /// A process is gone, and with it all of its calls.
     pub(super) fn died(&mut self, process: u64) {
+        self.died = true;
         let now = self.tick();
         let open = |call: &&mut Call| call.process == process && call.ended.is_none();
         for page in self.pages.values_mut() {
@@ -182,14 +188,16 @@ impl Books {
         now: Instant,
         in_use: bool,
     ) -> Option<String> {
-        let tick = self.tick();
+        let (tick, swept) = (self.tick(), self.swept);
         let page = self.page(claim);
         let since = page.gone.get(&process).map(|since| now - *since);
         if !in_use {
             page.last_undo = tick;
         }
-        let early = since.is_none_or(|since| since < GONE_FOR);
-        early.then(|| format!("{claim} is about to be collected, gone for {since:?} only"))
+        let early = since.is_none_or(|since| since < GONE_FOR) || !swept;
+        early.then(|| {
+            format!("{claim} is about to be collected, gone for {since:?}, by a registered sweep: {swept}")
+        })
     }
 
     /// The driver is told to undo; gives what is wrong with that.
@@ -206,6 +214,9 @@ impl Books {
         let waiting = page.calls.iter().any(|call| call.kind == Kind::Unprepare && call.ended.is_none());
         let on_its_way = waiting || page.last_unprepare > page.prepare || page.last_undo > page.prepare;
         page.last_undo = now;
+        if held.reason == UnprepareReason::Reboot {
+            page.tried_in_boot = boot;
+        }
         let whole = call == "unprepare";
         let allowed = match held.reason {
             UnprepareReason::Unprepare => on_its_way || page.reallocated,
@@ -221,6 +232,22 @@ impl Books {
             return Some(format!("{call} of {}, which was never prepared", held.claim));
         }
         None
+    }
+
+    /// The driver could not undo it.
+    pub(super) fn undo_failed(&mut self, claim: &ClaimUid) {
+        self.page(claim).undo_failed = true;
+    }
+
+    /// Whether the driver has been told in this boot that the claim ended with an earlier one.
+    pub(super) fn was_tried(&self, claim: &ClaimUid, boot: u64) -> bool {
+        self.pages.get(claim).is_some_and(|page| page.tried_in_boot == boot)
+    }
+
+    /// Whether there is a cause for a claim to be half-way in or out while nothing is going on.
+    pub(super) fn may_be_between(&self, claim: &ClaimUid) -> bool {
+        let cause = |page: &Page| page.undo_failed || page.base == Base::Between;
+        self.died || self.pages.get(claim).is_some_and(cause)
     }
 
     /// What must be true of the claim now, if the API server has this allocation of it.
@@ -270,10 +297,12 @@ impl Books {
     pub(super) fn balance(&mut self, bases: impl IntoIterator<Item = (ClaimUid, Base)>) {
         self.balanced = self.tick();
         self.swept = false;
+        self.died = false;
         for (claim, base) in bases {
             let page = self.page(&claim);
             page.calls.clear();
             page.driver_calls = 0;
+            page.undo_failed = false;
             page.base = base;
         }
     }

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::world::World;
+use super::{hardware::exclude_each_other, world::World};
 use crate::{
     AllocatedClaim, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError, PrepareContext, Prepared,
-    error::BackgroundError, names::ClaimUid,
+    claim::DeviceRef, error::BackgroundError, names::ClaimUid,
 };
 
 pub(super) struct Driver {
@@ -35,6 +35,7 @@ impl DriverPlugin for Driver {
         cx: &PrepareContext<u64>,
     ) -> Result<Prepared<u64>, PluginError> {
         let _work = self.start(claim.uid(), format!("prepare of {}", claim.claim_ref()), |world| {
+            world.check_prepare(claim);
             let mut state = world.state();
             let boot = state.boot;
             state.books.prepare_called(claim.uid(), boot);
@@ -80,6 +81,7 @@ impl DriverPlugin for Driver {
 
     async fn unprepare_unknown(&self, claim: &ClaimRef) -> Result<(), PluginError> {
         let _work = self.start(&claim.uid, format!("unprepare of {claim}, which is unknown"), |world| {
+            world.check_unknown(claim);
             let used = world.state().hardware.uses(&claim.uid);
             used.then(|| format!("{claim} is called unknown, and it uses devices")).into_iter().collect()
         });
@@ -98,6 +100,10 @@ impl DriverPlugin for Driver {
         Ok(in_use)
     }
 
+    fn conflicts(&self, held: &DeviceRef, wanted: &DeviceRef) -> bool {
+        exclude_each_other(held, wanted)
+    }
+
     fn on_background_error(&self, error: &BackgroundError) {
         self.world.note(format!("process {}: {error}", self.process));
     }
@@ -107,6 +113,7 @@ impl Driver {
     async fn undo(&self, call: &'static str, held: &HeldClaim<u64>) -> Result<(), PluginError> {
         let title = format!("{call} of {} because of {:?}", held.claim, held.reason);
         let _work = self.start(&held.claim.uid, title, |world| {
+            world.check_undo(call, held);
             let mut state = world.state();
             let gone = !state.api.has(&held.claim);
             let boot = state.boot;
@@ -123,6 +130,9 @@ impl Driver {
             for problem in problems {
                 self.world.problem(problem);
             }
+        }
+        if matches!(mood, Mood::Fails | Mood::Panics) {
+            self.world.state().books.undo_failed(&held.claim.uid);
         }
         self.end(mood)
     }

@@ -30,7 +30,7 @@ impl Hardware {
         }
         for wanted in devices.iter().filter(|wanted| !wanted.admin_access()) {
             for (holder, held) in self.users(wanted.device_ref(), claim.uid()) {
-                if held.share_id().is_none() || wanted.share_id().is_none() {
+                if !may_share(held, wanted) {
                     problems
                         .push(format!("{} is given to {name} while {holder} has it", wanted.device_ref()));
                 }
@@ -63,11 +63,13 @@ impl Hardware {
         }
         for device in held.devices.iter().filter(|device| !device.result.admin_access()) {
             for (user, in_use) in self.users(device.device_ref(), &name.uid) {
-                if device.result.share_id().is_none() || in_use.share_id().is_none() {
+                if !may_share(in_use, &device.result) {
                     problems
                         .push(format!("{} is taken from {name} while {user} has it", device.device_ref()));
                 }
-                if !device.others.iter().any(|other| other.uid == *user) {
+                if in_use.device_ref() == device.device_ref()
+                    && !device.others.iter().any(|other| other.uid == *user)
+                {
                     problems.push(format!(
                         "{name} leaves {} and is not told that {user} shares it",
                         device.device_ref()
@@ -130,13 +132,30 @@ impl Hardware {
         problems
     }
 
-    /// Who else has the device, those with admin access not counted.
+    /// Who else has the device, or one that excludes it; those with admin access are not counted.
     fn users(
         &self,
         device: &DeviceRef,
         but: &ClaimUid,
     ) -> impl Iterator<Item = (&ClaimUid, &AllocatedDevice)> {
         let all = self.in_use.iter().flat_map(|(uid, devices)| devices.iter().map(move |d| (uid, d)));
-        all.filter(move |(uid, used)| *uid != but && !used.admin_access() && used.device_ref() == device)
+        let touches = move |used: &DeviceRef| used == device || exclude_each_other(used, device);
+        all.filter(move |(uid, used)| *uid != but && !used.admin_access() && touches(used.device_ref()))
     }
+}
+
+/// Two of the devices are one card, whole and in part; the driver says so, as their names do not.
+pub(super) fn exclude_each_other(one: &DeviceRef, other: &DeviceRef) -> bool {
+    let is_card = |device: &DeviceRef| matches!(device.device.as_str(), "gpu-1" | "gpu-2");
+    one != other && is_card(one) && is_card(other)
+}
+
+/// Whether two claims may have these at once.
+pub(super) fn may_share(one: &AllocatedDevice, other: &AllocatedDevice) -> bool {
+    let shares = one.share_id().is_some() && other.share_id().is_some();
+    let same = one.device_ref() == other.device_ref();
+    one.admin_access()
+        || other.admin_access()
+        || (same && shares)
+        || !(same || exclude_each_other(one.device_ref(), other.device_ref()))
 }

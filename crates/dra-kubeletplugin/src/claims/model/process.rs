@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use dra_cdi::{Directory, Kind as CdiKind};
 use tokio::{runtime::Runtime, task::JoinHandle, time::Instant};
 
 use super::{
@@ -150,14 +149,13 @@ async fn start(
         Ok(instance) => instance,
         Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
     };
-    let kind = CdiKind::for_driver(DRIVER).unwrap();
     let config = ClaimsConfig {
         plugin: Arc::new(Driver { world: Arc::clone(&world), process: id }),
         driver: DRIVER.parse().unwrap(),
         node: NODE.parse().unwrap(),
         client: client(&world),
-        cdi: Directory::open(world.cdi(), kind.clone()).unwrap(),
-        kind,
+        cdi: world.cdi.clone(),
+        kind: world.cdi.kind().clone(),
         max_parallel,
         instance,
     };

@@ -5,9 +5,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use dra_cdi::{Directory, Kind};
 use tempfile::TempDir;
 
-use super::{api::Api, books::Books, dice::Dice, hardware::Hardware};
+use super::{
+    api::{Api, DRIVER},
+    books::Books,
+    dice::Dice,
+    hardware::Hardware,
+};
 use crate::{
     claim::ClaimRef,
     claims::{keyed::locked, store::FileStore},
@@ -19,6 +25,7 @@ pub(super) const DEVICES: usize = 3;
 
 pub(super) struct World {
     pub(super) dice: Dice,
+    pub(super) cdi: Directory,
     state: Mutex<State>,
     folder: TempDir,
 }
@@ -46,6 +53,7 @@ impl World {
         let dice = Dice::new(seed);
         let api = Api::new(&dice);
         let folder = folder.unwrap();
+        let cdi = Directory::open(folder.path().join("cdi"), Kind::for_driver(DRIVER).unwrap()).unwrap();
         let store = FileStore::open(&records(&folder), &boot_id(0)).unwrap();
         let state = State {
             api,
@@ -57,7 +65,7 @@ impl World {
             log: Vec::new(),
             problems: Vec::new(),
         };
-        Arc::new(Self { dice, state: Mutex::new(state), folder })
+        Arc::new(Self { dice, cdi, state: Mutex::new(state), folder })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -67,10 +75,6 @@ impl World {
     /// The driver's folder.
     pub(super) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
-    }
-
-    pub(super) fn cdi(&self) -> PathBuf {
-        self.folder.path().join("cdi")
     }
 
     pub(super) fn boot_id(&self) -> String {
@@ -89,15 +93,19 @@ impl World {
             state.hardware.forget();
         }
         if wiped {
-            // It is not there if no instance got so far.
-            let _ = std::fs::remove_dir_all(self.cdi());
+            std::fs::remove_dir_all(self.cdi.path()).unwrap();
+            std::fs::create_dir(self.cdi.path()).unwrap();
         }
     }
 
     /// The records of this boot, and those of earlier ones.
     pub(super) fn stores(&self) -> (FileStore, Vec<FileStore>) {
-        let older = FileStore::of_other_boots(&records(&self.folder), &self.boot_id()).unwrap();
-        (self.state().store.clone(), older)
+        let (boot, store) = {
+            let state = self.state();
+            (state.boot, state.store.clone())
+        };
+        let older = || FileStore::of_other_boots(&records(&self.folder), &boot_id(boot)).unwrap();
+        (store, if boot == 0 { Vec::new() } else { older() })
     }
 
     pub(super) fn note(&self, text: impl Into<String>) {
