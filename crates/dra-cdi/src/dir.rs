@@ -114,7 +114,14 @@ impl Directory {
     pub fn remove(&self, id: &FileId) -> Result<bool, Error> {
         let Some(folder) = folder::open(&self.path)? else { return Ok(false) };
         let path = self.path_of(id);
-        let removed = unlink(&folder, &file_name::of(&self.kind, id)).map_err(|e| e.on(&path))?;
+        let name = file_name::of(&self.kind, id);
+        let removed = match unlink(&folder, &name) {
+            // A read-only file system says so even if there is nothing to remove.
+            Err(error) if error.errno == Errno::EROFS && matches!(folder.modified(&name), Ok(None)) => {
+                return Ok(false);
+            }
+            removed => removed.map_err(|error| error.on(&path))?,
+        };
         // Also for a missing file: its remover may have crashed before its sync.
         folder.sync().map_err(|e| e.on(&path))?;
         Ok(removed)

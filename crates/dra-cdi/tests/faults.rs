@@ -208,3 +208,27 @@ fn a_file_that_a_crashed_writer_left_unsynced_is_synced_before_success() {
     assert!(crashed(output.status), "{output:?}");
     assert_eq!(open(root.path()).ensure(&claim(), &file("new")).unwrap(), Ensured::Unchanged);
 }
+
+#[test]
+fn a_folder_that_became_read_only_hinders_no_removal_of_what_is_not_there() {
+    const NAME: &str = "a_folder_that_became_read_only_hinders_no_removal_of_what_is_not_there";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        // The trial at opening removes its file by another step, which does not fail here.
+        let removed = open(Path::new(&folder)).remove(&claim());
+        let there = names(Path::new(&folder)).len();
+        match there {
+            0 => assert!(!removed.unwrap()),
+            _ => assert!(matches!(removed, Err(Error::ReadOnly { .. })), "{removed:?}"),
+        }
+        return;
+    }
+    for files in [0, 1] {
+        let root = tempfile::tempdir().unwrap();
+        if files == 1 {
+            open(root.path()).ensure(&claim(), &file("old")).unwrap();
+        }
+        let output = child(NAME, root.path(), ("DRA_FAULT_ERRNO", "cdi.unlink=EROFS"));
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(names(root.path()).len(), files);
+    }
+}

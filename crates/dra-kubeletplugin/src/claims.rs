@@ -31,6 +31,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+// The model test can keep file work on its own thread: only so does a seed repeat what it did.
+#[cfg(test)]
+use model::spawn_blocking;
+#[cfg(not(test))]
+use tokio::task::spawn_blocking;
+
 use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
 use dra_resourceslice::{DriverName, NodeName};
@@ -177,7 +183,7 @@ impl Disk {
     ) -> Result<T, Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Failure::Stopping)?;
         let (store, cdi) = (self.store.clone(), self.cdi.clone());
-        let done = tokio::task::spawn_blocking(move || {
+        let done = spawn_blocking(move || {
             let _permit = permit;
             work(&store, &cdi)
         });

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    ON_THE_SPOT,
     api::Mood,
     books::Kind,
     process::{Caller, Process},
@@ -26,7 +27,10 @@ struct Run {
 pub(super) fn run(seed: u64) -> Result<u64, String> {
     let world = World::new(seed);
     let limit = if seed.is_multiple_of(2) { 2 } else { 1 };
-    world.note(format!("instances: {limit}"));
+    // Real threads now and then, as only they really do two things at once; such a run may go another way next time.
+    let threads = world.dice.one_in(5);
+    ON_THE_SPOT.set(!threads);
+    world.note(format!("instances: {limit}, file work on threads: {threads}"));
     let mut run = Run { world, processes: [None, None], limit, started: 0, operations: 0 };
     run.start(0);
     for _ in 0..10 + run.world.dice.below(21) {
@@ -54,7 +58,13 @@ impl Run {
             // A kubelet that starts asks for all its pods anew.
             50..54 => self.call_all(slot, Kind::Prepare),
             54..56 => self.call_all(slot, Kind::Unprepare),
-            56..62 => self.reallocate(index),
+            56..62 => {
+                self.reallocate(index);
+                if dice.one_in(2) {
+                    let claim = self.world.state().api.current(index);
+                    self.call(slot, Kind::Prepare, claim);
+                }
+            }
             62..66 => self.delete(index),
             66..69 => self.replace(index),
             69..73 => self.change_mood(),
@@ -165,6 +175,12 @@ impl Run {
         }
     }
 
+    fn sweep_all(&mut self) {
+        for slot in 0..self.limit {
+            self.sweep(slot);
+        }
+    }
+
     fn crash(&mut self, slot: usize) {
         if let Some(process) = self.processes[slot].take() {
             let id = process.id;
@@ -204,14 +220,16 @@ impl Run {
         }
     }
 
-    /// A long time passes.
-    fn pass(&self) {
+    /// A long time passes, with looks for orphans at its beginning and end.
+    fn pass(&mut self) {
+        self.sweep_all();
         self.world.note("eleven minutes pass");
         for _ in 0..66 {
             for process in self.processes.iter().flatten() {
                 process.run_for(Duration::from_secs(10));
             }
         }
+        self.sweep_all();
     }
 
     /// Each instance gets a little further, in either order.
@@ -276,9 +294,7 @@ impl Run {
             }
         }
         self.quiet()?;
-        for process in self.processes.iter_mut().flatten() {
-            process.sweep(true);
-        }
+        self.sweep_all();
         self.quiet()?;
         self.world.check_empty();
         for claims in self.processes.iter().flatten().filter_map(Process::claims) {

@@ -48,8 +48,7 @@ impl Process {
     /// Starts an instance; without `shared` it has to be the only one.
     pub(super) fn start(world: &Arc<World>, id: u64, shared: bool) -> Self {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        // Mostly one file operation at a time, so that a seed repeats what it did.
-        builder.max_blocking_threads(if world.dice.one_in(4) { PARALLEL_IO } else { 1 });
+        builder.max_blocking_threads(PARALLEL_IO);
         let runtime = builder.enable_time().start_paused(true).build().unwrap();
         let max_parallel = 1 + world.dice.index(4);
         let opened = Arc::new(OnceLock::new());
