@@ -118,7 +118,7 @@ impl<P: DriverPlugin> Claims<P> {
         config.instance.count_start(pod_uid)?;
         let (folder, boot) = (data.join("claims"), boot_id.to_owned());
         let cdi = config.cdi.clone();
-        let opened = tokio::task::spawn_blocking(move || {
+        let opened = spawn_blocking(move || {
             let store = FileStore::open(&folder, &boot)?;
             let older = FileStore::of_other_boots(&folder, &boot)?;
             let memory = Memory::read(&store, &older, &cdi)?;
