@@ -9,25 +9,11 @@ mod process;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use dra_cdi::{Directory, FileId, Spec, Version};
 
 use self::process::{Answer, Oracle};
-
-/// Builds the oracle against each library version that `source` (the folder `e2e/cdi-oracle`) has a module file for, into `out`.
-/// Gives the version and the program of each.
-pub(crate) fn build(source: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>> {
-    std::fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
-    let mut module_files = vec![source.join("go.mod")];
-    for entry in std::fs::read_dir(source.join("mods")).context("listing e2e/cdi-oracle/mods")? {
-        module_files.push(entry?.path());
-    }
-    module_files.retain(|path| path.extension().is_some_and(|extension| extension == "mod"));
-    module_files.sort();
-    module_files.iter().map(|module_file| build_one(source, module_file, out)).collect()
-}
 
 /// Runs `cases` random specs past all oracles, each given by its library's version (`v1.0.1`) and program. Gives a summary.
 pub(crate) fn run(oracle_binaries: &[(String, PathBuf)], scratch: &Path, cases: usize) -> Result<String> {
@@ -59,24 +45,6 @@ pub(crate) fn run(oracle_binaries: &[(String, PathBuf)], scratch: &Path, cases: 
          taken a lower version in {lower}",
         versions.join(", ")
     ))
-}
-
-fn build_one(source: &Path, module_file: &Path, out: &Path) -> Result<(String, PathBuf)> {
-    let text =
-        std::fs::read_to_string(module_file).with_context(|| format!("reading {}", module_file.display()))?;
-    let version = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("tags.cncf.io/container-device-interface "))
-        .with_context(|| format!("{} does not name the CDI library", module_file.display()))?;
-    let program = out.join(format!("cdi-oracle-{version}"));
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-modfile"])
-        .args([module_file, Path::new("-o"), &program, Path::new(".")])
-        .current_dir(source)
-        .status()
-        .context("running `go build`: install Go 1.23 or newer")?;
-    ensure!(status.success(), "`go build` of the CDI oracle with {} failed", module_file.display());
-    Ok((version.to_owned(), program))
 }
 
 /// Writes the spec the way a driver does; gives the path of the file.

@@ -117,9 +117,12 @@ impl<P: DriverPlugin> Claims<P> {
         let _admission = locks.admission(deadline).await?;
         config.instance.count_start(pod_uid)?;
         let (folder, boot) = (data.join("claims"), boot_id.to_owned());
-        let cdi = config.cdi.clone();
+        let (cdi, alone) = (config.cdi.clone(), config.instance.is_alone()?);
         let opened = spawn_blocking(move || {
             let store = FileStore::open(&folder, &boot)?;
+            if alone {
+                store.sweep_temps()?;
+            }
             let older = FileStore::of_other_boots(&folder, &boot)?;
             let memory = Memory::read(&store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))

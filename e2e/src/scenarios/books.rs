@@ -123,7 +123,7 @@ async fn some_fail(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// As a DaemonSet with `maxSurge` does it: the new instance is there before the old one goes.
+/// As a `DaemonSet` with `maxSurge` does it: the new instance is there before the old one goes.
 async fn rolling_update(cx: &Context) -> Result<()> {
     gpu::apply_class_and_template(cx).await?;
     let uid = |digit: u32| format!("00000000-0000-4000-8000-00000000000{digit}");

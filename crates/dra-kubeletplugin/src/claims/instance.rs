@@ -58,6 +58,11 @@ impl Instance {
         self.lock.write_note(&format!("{starts}\npid {}, {pod}\n", std::process::id()))
     }
 
+    /// Whether no other instance lives. Holds for as long as the caller has the admission lock.
+    pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
+        self.lock.is_alone()
+    }
+
     /// Whether the records can have changed only by this process since it read them. Holds for as long as the caller
     /// has the admission lock.
     pub(crate) fn trusts_memory(&self) -> Result<bool, LockError> {

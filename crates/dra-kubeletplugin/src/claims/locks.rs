@@ -16,6 +16,7 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak},
+    time::Duration,
 };
 
 use sha2::{Digest as _, Sha256};
@@ -40,9 +41,19 @@ pub(crate) struct Locks {
     path: PathBuf,
     bytes: Keyed<u64, Arc<AsyncMutex<()>>>,
     /// Calls of this process share the lock while one has it: among themselves the index keeps them apart.
-    admission: Mutex<Weak<FileLock>>,
+    admission: Mutex<Shared>,
     admission_turn: AsyncMutex<()>,
 }
+
+/// The admission lock of this process.
+#[derive(Default)]
+struct Shared {
+    lock: Weak<FileLock>,
+    since: Option<Instant>,
+}
+
+/// For how long calls may join the admission lock: overlapping calls would keep other processes out for ever.
+const SHARED_FOR: Duration = Duration::from_millis(200);
 
 /// The right to work on a claim or a device. The file lock goes first, the interest last: without it, the next caller
 /// would get a mutex of its own.
@@ -90,11 +101,11 @@ impl Locks {
     pub(crate) async fn admission(&self, deadline: Instant) -> Result<Arc<FileLock>, LockError> {
         let turn = tokio::time::timeout_at(deadline, self.admission_turn.lock()).await;
         let _turn = turn.map_err(|_| LockError::Busy { path: self.path.clone() })?;
-        if let Some(shared) = locked(&self.admission).upgrade() {
+        if let Some(shared) = locked(&self.admission).current() {
             return Ok(shared);
         }
         let lock = Arc::new(lock(&self.path, ADMISSION, Mode::Exclusive, deadline).await?);
-        *locked(&self.admission) = Arc::downgrade(&lock);
+        *locked(&self.admission) = Shared { lock: Arc::downgrade(&lock), since: Some(Instant::now()) };
         Ok(lock)
     }
 
@@ -104,6 +115,14 @@ impl Locks {
         let turn = turn.await.map_err(|_| LockError::Busy { path: self.path.clone() })?;
         let file = lock(&self.path, Span::byte(offset), Mode::Exclusive, deadline).await?;
         Ok(Held { _file: file, _turn: turn, _interest: interest })
+    }
+}
+
+impl Shared {
+    /// The lock, if it is held and may still be joined.
+    fn current(&self) -> Option<Arc<FileLock>> {
+        let recent = self.since.is_some_and(|since| since.elapsed() < SHARED_FOR);
+        self.lock.upgrade().filter(|_| recent)
     }
 }
 
@@ -120,8 +139,6 @@ fn hash(parts: &[&str]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn device(name: &str) -> DeviceRef {
@@ -166,6 +183,17 @@ mod tests {
         // Admission is shared: the index keeps tasks apart.
         let _one = locks.admission(later()).await.unwrap();
         locks.admission(now()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn admission_is_not_joined_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let (locks, other) = (Locks::in_folder(folder.path()), Locks::in_folder(folder.path()));
+        let first = locks.admission(later()).await.unwrap();
+        tokio::time::sleep(SHARED_FOR).await;
+        assert!(locks.admission(now()).await.is_err(), "has to let others in between");
+        drop(first);
+        other.admission(now()).await.unwrap();
     }
 
     #[tokio::test]

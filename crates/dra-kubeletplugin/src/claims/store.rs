@@ -60,18 +60,23 @@ const UNPREPARING: &str = "unpreparing";
 const TEMP: &str = "tmp";
 
 impl FileStore {
-    /// Opens the folder of one boot, made if it is missing; leftovers of interrupted writes are removed.
+    /// Opens the folder of one boot, made if it is missing.
     pub(crate) fn open(claims: &Path, boot_id: &str) -> Result<Self, StoreError> {
         let store = Self { folder: claims.join(boot_id) };
         let made = fs::create_dir_all(&store.folder);
         made.map_err(|source| failed("creating folder", &store.folder, source))?;
-        for path in store.files()? {
+        Ok(store)
+    }
+
+    /// Removes what interrupted writes have left. Another living instance may be writing: only for one that is alone.
+    pub(crate) fn sweep_temps(&self) -> Result<(), StoreError> {
+        for path in self.files()? {
             if path.extension().is_some_and(|extension| extension == TEMP) {
                 let removed = fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path));
                 removed.map_err(|source| failed("removing leftover", &path, source))?;
             }
         }
-        Ok(store)
+        Ok(())
     }
 
     /// The stores of other boots.
@@ -286,12 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn opening_removes_what_an_interrupted_write_left() {
+    fn what_an_interrupted_write_left_is_no_record_and_can_be_swept() {
         let folder = tempfile::tempdir().unwrap();
         FileStore::open(folder.path(), "boot").unwrap();
         fs::write(folder.path().join("boot/a.tmp"), "half").unwrap();
         let store = FileStore::open(folder.path(), "boot").unwrap();
         assert_eq!(store.claims().unwrap(), []);
+        store.sweep_temps().unwrap();
         assert!(!folder.path().join("boot/a.tmp").exists());
     }
 
