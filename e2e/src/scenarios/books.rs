@@ -1,7 +1,7 @@
 //! The driver's books under what a cluster does to them: forced deletions, a kubelet that is away, claims that fail,
 //! rolling updates, a machine that was started anew.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
@@ -14,6 +14,7 @@ use crate::{
     node,
     pod::ShellPod,
     scenario::Scenario,
+    small_disk::SmallDisk,
 };
 
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
@@ -30,6 +31,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         })
         .within(Duration::from_secs(300)),
         Scenario::new("claims_that_fail_do_not_keep_others_from_running", |cx| Box::pin(some_fail(cx))),
+        Scenario::new("pods_end_on_a_full_disk_and_start_again_with_space", |cx| Box::pin(full_disk(cx)))
+            .within(Duration::from_secs(300)),
         Scenario::new("pods_outlive_a_rolling_update_of_the_driver", |cx| Box::pin(rolling_update(cx))),
         Scenario::new("pod_starts_again_after_a_reboot", |cx| Box::pin(reboot(cx)))
             .within(Duration::from_secs(300)),
@@ -121,6 +124,26 @@ async fn some_fail(cx: &Context) -> Result<()> {
     let files = gpu::files()?;
     ensure!(files.records.len() == 2 && files.cdi.len() == 2, "two pods run, on disk are {files:?}");
     Ok(())
+}
+
+/// Eviction under disk pressure must be able to end pods.
+async fn full_disk(cx: &Context) -> Result<()> {
+    gpu::apply_class_and_template(cx).await?;
+    let disk = SmallDisk::mount(&Path::new(node::PLUGINS).join(DRIVER))?;
+    let (driver, _) = gpu::start_registered(cx, &[]).await?;
+    run_pod(cx, "early", RUNS_WITHIN).await?;
+    disk.fill();
+    cx.create_pod(&ShellPod::print_env("late").template("one-gpu").build()).await?;
+    cx.wait_event("late", "FailedPrepareDynamicResources", RUNS_WITHIN).await?;
+    let events = cx.events_of("late").await?;
+    ensure!(events.iter().any(|event| event.contains("free space on the kubelet's disk")), "{events:?}");
+    cx.delete_pod("early", RUNS_WITHIN).await?;
+    gpu::nothing_left().await?;
+    disk.free()?;
+    cx.wait_running("late", SETTLED_WITHIN).await?;
+    cx.delete_pod("late", RUNS_WITHIN).await?;
+    gpu::nothing_left().await?;
+    driver.terminate(Duration::from_secs(6)).await.map(drop)
 }
 
 /// As a `DaemonSet` with `maxSurge` does it: the new instance is there before the old one goes.

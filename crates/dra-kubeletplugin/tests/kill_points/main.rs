@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use run::{Tally, kill_everywhere};
-use scripts::Script;
+use scripts::{Script, Step};
 
 /// Scripts at once: their processes mostly wait.
 const WORKERS: usize = 4;
@@ -81,6 +81,38 @@ fn a_step_that_fails_is_the_error_of_its_claim_and_the_next_try_works() {
     failed.sort_unstable();
     println!("{} failing steps over {} scripts, all told and undone", failed.len(), calls.len());
     assert_eq!(failed, scripts::failing_steps());
+}
+
+/// What `docs/claim-protocol.md` says of the cost: none may be lost for speed, and none be added unnoticed.
+#[test]
+fn each_call_syncs_what_the_protocol_needs_and_no_more() {
+    let (prepare, unprepare) = (Step::Prepare("a"), Step::Unprepare("a"));
+    let calls: [(&str, Vec<Step>, [usize; 2]); 4] = [
+        ("a start", vec![], [0, 0]),
+        // `Started`, the driver's saved state, the CDI file, `Prepared`.
+        ("prepare by a driver that saves its state once", vec![prepare], [4, 4]),
+        // An earlier process may have died before it synced the CDI folder.
+        ("prepare again", vec![prepare, prepare], [4, 5]),
+        // The rename of the record, the CDI file, the record.
+        ("unprepare", vec![prepare, unprepare], [4, 7]),
+    ];
+    side_by_side(&calls, async |(name, steps, expected)| {
+        let script = scripts::first_calls(steps);
+        let files = passings(&script, "store.fsync-file").await + passings(&script, "cdi.fsync-file").await;
+        let folders =
+            passings(&script, "store.fsync-folder").await + passings(&script, "cdi.fsync-folder").await;
+        println!("{name}: {files} files and {folders} folders synced, with the calls before");
+        assert_eq!([files, folders], *expected, "{name}");
+    });
+}
+
+/// How often the script's process passes the point.
+async fn passings(script: &Script, point: &str) -> usize {
+    let mut count = 0;
+    while run::dies_at(script, &format!("{point}:{}", count + 1)).await {
+        count += 1;
+    }
+    count
 }
 
 /// Does the work for all items, some at once.

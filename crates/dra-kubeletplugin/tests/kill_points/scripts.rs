@@ -55,6 +55,11 @@ pub(crate) fn all() -> Vec<Script> {
     [calls(), leftovers(), collection(), full_disk()].into_iter().flatten().collect()
 }
 
+/// Calls of the kubelet, one after the other, on a node where nothing has happened yet.
+pub(crate) fn first_calls(steps: &[Step]) -> Script {
+    Script::new("first calls on a node", vec![], life(steps), &[])
+}
+
 /// The kubelet's calls, each as the only thing that happens.
 fn calls() -> Vec<Script> {
     vec![
