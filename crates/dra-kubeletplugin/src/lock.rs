@@ -55,7 +55,7 @@ pub(crate) enum Mode {
 pub(crate) enum LockError {
     #[error("{} is locked by another process", path.display())]
     Busy { path: PathBuf },
-    #[error("locking {}", path.display())]
+    #[error("locking {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
 

@@ -4,12 +4,12 @@
 use std::{io, path::Path, thread, time::Duration};
 
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{Event, Events};
 use crate::{
+    accepted::Accepted,
     socket::BoundSocket,
     wire::registration::{
         InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -47,7 +47,7 @@ impl RegistrationServer {
         let serving = {
             let stop = stop.clone();
             async move {
-                let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
+                let incoming = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
                 let until_stopped = tonic::transport::Server::builder()
                     .add_service(Service::new(Answers { info, events }))
                     .serve_with_incoming_shutdown(incoming, stop.cancelled());

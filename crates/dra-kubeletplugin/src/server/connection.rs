@@ -10,14 +10,17 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
 };
-use tokio_stream::{Stream, wrappers::UnixListenerStream};
+use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use crate::registration::{Event, Events};
+use crate::{
+    accepted::Accepted,
+    registration::{Event, Events},
+};
 
 /// The connections that a listener accepts.
 pub(crate) struct Connections {
-    accepted: UnixListenerStream,
+    accepted: Accepted,
     events: Events,
     count_own: bool,
 }
@@ -32,7 +35,7 @@ pub(crate) struct Connection {
 impl Connections {
     /// `count_own`: whether connections from this very process are the kubelet's.
     pub(crate) fn new(listener: UnixListener, events: Events, count_own: bool) -> Self {
-        Self { accepted: UnixListenerStream::new(listener), events, count_own }
+        Self { accepted: Accepted::new(listener), events, count_own }
     }
 
     fn admit(&self, stream: UnixStream) -> Connection {

@@ -121,6 +121,11 @@ impl TestDriver {
         self.inner().held.last().expect("nothing was undone yet").clone()
     }
 
+    /// What unprepare and rollback were told, oldest first.
+    pub(crate) fn held(&self) -> Vec<HeldClaim<Note>> {
+        self.inner().held.clone()
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }

@@ -1,10 +1,12 @@
 //! A node with stand-ins around it, and a driver that tells what it was asked.
 
+mod direct;
 mod driver;
 mod rig;
 
 use std::time::Duration;
 
+pub(crate) use direct::Direct;
 pub(crate) use driver::{Answer, Note, TestDriver, fail, usual};
 pub(crate) use rig::{DRIVER, NODE, Rig, admin, device, share};
 
