@@ -73,14 +73,7 @@ async fn kubelet_away(cx: &Context) -> Result<()> {
     node::component("stop", "kubelet").await?;
     let outcome = async {
         cx.api::<Pod>().delete("first", &DeleteParams::default().grace_period(0)).await?;
-        let claims = cx.api::<ResourceClaim>();
-        for claim in claims.list(&ListParams::default()).await?.items {
-            let name = claim.metadata.name.context("a claim without a name")?;
-            let without_finalizers = serde_json::json!({"metadata": {"finalizers": null}});
-            claims.patch(&name, &PatchParams::default(), &Patch::Merge(without_finalizers)).await?;
-            // The controller may have been quicker.
-            let _ = claims.delete(&name, &DeleteParams::default()).await;
-        }
+        force_claims_out(cx).await?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         let meanwhile = gpu::files()?;
         ensure!(
@@ -97,6 +90,27 @@ async fn kubelet_away(cx: &Context) -> Result<()> {
     ensure!(gpu::files()?.records.len() == 1, "one pod runs, on disk are {:?}", gpu::files()?);
     cx.delete_pod("second", RUNS_WITHIN).await?;
     gpu::nothing_left().await
+}
+
+/// The claim controller may be quicker with any of them.
+async fn force_claims_out(cx: &Context) -> Result<()> {
+    let claims = cx.api::<ResourceClaim>();
+    let gone = || async {
+        let left = claims.list(&ListParams::default()).await?.items;
+        for name in left.iter().filter_map(|claim| claim.metadata.name.as_deref()) {
+            let without_finalizers = serde_json::json!({"metadata": {"finalizers": null}});
+            let freed = claims.patch(name, &PatchParams::default(), &Patch::Merge(without_finalizers)).await;
+            let deleted = claims.delete(name, &DeleteParams::default()).await;
+            for outcome in [freed.map(drop), deleted.map(drop)] {
+                match outcome {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(left.is_empty().then_some(()))
+    };
+    eventually("no claims", RUNS_WITHIN, gone).await
 }
 
 /// Five pods, three of them on GPUs that the driver fails to prepare.
