@@ -45,15 +45,8 @@ pub(crate) struct RunOptions {
     /// Node that this driver runs on.
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub(crate) node_name: NodeName,
-    /// Name of the driver, as it stands in ResourceSlices and device classes.
-    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = "gpu.example.com")]
-    pub(crate) driver_name: DriverName,
-    /// Root folder of the kubelet.
-    #[arg(long, env = "KUBELET_ROOT", value_name = "FOLDER", default_value = "/var/lib/kubelet")]
-    pub(crate) kubelet_root: PathBuf,
-    /// Folder that the container runtime reads CDI files from.
-    #[arg(long, env = "CDI_ROOT", value_name = "FOLDER", default_value = "/var/run/cdi")]
-    pub(crate) cdi_root: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// How many GPUs the node has.
     #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
     pub(crate) num_devices: u32,
@@ -77,12 +70,13 @@ pub(crate) struct RunOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
     /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
-    Repair(StateOptions),
+    Repair(Place),
 }
 
+/// Which driver, and where on the node its files are.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct StateOptions {
-    /// Name of the driver.
+pub(crate) struct Place {
+    /// Name of the driver, as it stands in ResourceSlices and device classes.
     #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = "gpu.example.com")]
     pub(crate) driver_name: DriverName,
     /// Root folder of the kubelet.

@@ -21,14 +21,14 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let resources = DriverResources::single_pool(pool, inventory.devices()?);
     let plugin = MockGpus {
         inventory,
-        driver: options.driver_name.clone(),
+        driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),
         prepare_delay: options.prepare_delay,
         fail_prepare: options.fail_prepare,
     };
-    let mut settings = Options::new(options.driver_name, options.node_name, client)
-        .kubelet_root(&options.kubelet_root)
-        .cdi_root(&options.cdi_root);
+    let mut settings = Options::new(options.place.driver_name, options.node_name, client)
+        .kubelet_root(&options.place.kubelet_root)
+        .cdi_root(&options.place.cdi_root);
     if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
         settings = settings.rolling_update(uid);
     }

@@ -2,12 +2,12 @@
 
 use dra_kubeletplugin::state::{self, StateLocation};
 
-use crate::options::StateOptions;
+use crate::options::Place;
 
-pub(crate) async fn repair(options: StateOptions) -> anyhow::Result<()> {
-    let mut location = StateLocation::new(options.driver_name);
-    location.kubelet_root = options.kubelet_root;
-    location.cdi_root = options.cdi_root;
+pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
+    let mut location = StateLocation::new(place.driver_name);
+    location.kubelet_root = place.kubelet_root;
+    location.cdi_root = place.cdi_root;
     let set_aside = state::repair(&location).await?;
     for record in &set_aside {
         println!("claim {}: {}; kept at {}", record.claim, record.why, record.kept_at.display());
