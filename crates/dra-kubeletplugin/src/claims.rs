@@ -9,6 +9,7 @@ mod board;
 mod cdi;
 mod collect;
 mod failure;
+mod give_way;
 mod index;
 mod instance;
 mod keyed;
@@ -46,6 +47,7 @@ use tokio::{
 };
 
 pub(crate) use failure::Failure;
+pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
 use keyed::locked;
 use locks::Locks;
@@ -92,6 +94,8 @@ pub(crate) struct ClaimsConfig<P> {
     pub(crate) kind: Kind,
     pub(crate) max_parallel: usize,
     pub(crate) instance: Instance,
+    /// Given a turn from time to time.
+    pub(crate) go_helper: Option<GoHelper>,
 }
 
 /// Why the records cannot be opened.
@@ -113,7 +117,7 @@ impl<P: DriverPlugin> Claims<P> {
         pod_uid: Option<&str>,
         deadline: Instant,
     ) -> Result<Self, OpenError> {
-        let locks = Locks::in_folder(data);
+        let locks = Locks::beside(config.go_helper, data);
         let _admission = locks.admission(deadline).await?;
         config.instance.count_start(pod_uid)?;
         let (folder, boot) = (data.join("claims"), boot_id.to_owned());

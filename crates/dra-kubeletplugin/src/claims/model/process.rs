@@ -157,6 +157,7 @@ async fn start(
         kind: world.cdi.kind().clone(),
         max_parallel,
         instance,
+        go_helper: None,
     };
     let claims = match Claims::open(config, &data, &world.boot_id(), pod.as_deref(), deadline).await {
         Ok(claims) => Arc::new(claims),
