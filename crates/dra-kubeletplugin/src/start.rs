@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claims::{Claims, ClaimsConfig, GoHelper, Instance, JoinError, OpenError},
+    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     options::Options,
@@ -146,6 +146,7 @@ async fn open_claims<P: DriverPlugin>(
         driver: options.driver.clone(),
         node: options.node.clone(),
         client: options.client.clone(),
+        records: Arc::new(FileRecords::in_folder(&paths.data)),
         cdi,
         kind,
         max_parallel: options.max_parallel,

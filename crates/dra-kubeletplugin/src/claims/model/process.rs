@@ -153,6 +153,7 @@ async fn start(
         driver: DRIVER.parse().unwrap(),
         node: NODE.parse().unwrap(),
         client: client(&world),
+        records: Arc::clone(&world.records),
         cdi: world.cdi.clone(),
         kind: world.cdi.kind().clone(),
         max_parallel,
