@@ -50,6 +50,7 @@ impl<P: DriverPlugin> Claims<P> {
         let record = Record {
             completed: true,
             adopted: true,
+            foreign_cdi: adopted.cdi_file.map(|file| file.as_str().to_owned()),
             state: Some(state),
             ..Record::started(claim, allocation)
         };

@@ -20,6 +20,8 @@ use crate::{
 pub(super) struct Memory {
     index: Index,
     damaged: HashMap<ClaimUid, Damaged>,
+    /// CDI files of other programs, by the claims that may need them.
+    foreign_cdi: HashMap<ClaimUid, String>,
 }
 
 /// A record that cannot be read.
@@ -75,6 +77,26 @@ impl Memory {
     /// Notes what a new record says, whatever others hold.
     pub(super) fn insert(&mut self, record: &Record) {
         self.index.insert(&record.claim, &record.allocation.results);
+        if let Some(file) = &record.foreign_cdi {
+            self.keep_foreign_cdi(record.claim.uid.clone(), file.clone());
+        }
+    }
+
+    /// Whether another program wrote a CDI file for the claim.
+    pub(super) fn has_foreign_cdi(&self, claim: &ClaimUid) -> bool {
+        self.foreign_cdi.contains_key(claim)
+    }
+
+    /// The claim needs its foreign CDI file no more. Gives the file, and whether no other claim needs it.
+    pub(super) fn drop_foreign_cdi(&mut self, claim: &ClaimUid) -> Option<(String, bool)> {
+        let file = self.foreign_cdi.remove(claim)?;
+        let last = !self.foreign_cdi.values().any(|other| *other == file);
+        Some((file, last))
+    }
+
+    /// The claim needs it after all.
+    pub(super) fn keep_foreign_cdi(&mut self, claim: ClaimUid, file: String) {
+        self.foreign_cdi.insert(claim, file);
     }
 
     /// Takes the devices for the claim, all or none.
@@ -96,6 +118,7 @@ impl Memory {
     pub(super) fn release(&mut self, claim: &ClaimUid) {
         self.index.release(claim);
         self.damaged.remove(claim);
+        self.foreign_cdi.remove(claim);
     }
 
     /// Which other claims use the device.
@@ -131,9 +154,27 @@ fn cdi_names(uid: &ClaimUid, cdi: &Directory) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Allocation;
 
     fn device(name: &str) -> AllocatedDevice {
         serde_json::from_value(serde_json::json!({"request": "r", "pool": "node-1", "device": name})).unwrap()
+    }
+
+    #[test]
+    fn the_last_claim_that_needs_a_foreign_cdi_file_is_told_so() {
+        let record = |uid: &str, file: Option<&str>| Record {
+            foreign_cdi: file.map(str::to_owned),
+            ..Record::started(ClaimRef::new("ns", "c", uid.parse().unwrap()), Allocation::default())
+        };
+        let mut memory = Memory::default();
+        for (uid, file) in [("a", Some("shared.json")), ("b", Some("shared.json")), ("c", None)] {
+            memory.insert(&record(uid, file));
+        }
+        let mut dropped = |uid: &str| memory.drop_foreign_cdi(&uid.parse().unwrap());
+        assert_eq!(dropped("c"), None);
+        assert_eq!(dropped("a"), Some(("shared.json".to_owned(), false)));
+        assert_eq!(dropped("b"), Some(("shared.json".to_owned(), true)));
+        assert_eq!(dropped("b"), None);
     }
 
     #[test]
