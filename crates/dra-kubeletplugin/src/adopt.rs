@@ -8,7 +8,8 @@ use crate::{claim::DeviceRef, names::ClaimUid};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Adopt<'a> {
-    /// All that the earlier program has prepared and that are still prepared; asked at each start.
+    /// All that the earlier program has prepared and that are still prepared; asked at each start. Each one that no record
+    /// tells of is asked for by itself then.
     All,
     /// This one: the kubelet wants it prepared or unprepared, and no record tells of it. Until this plugin was
     /// registered, the earlier program went on preparing.

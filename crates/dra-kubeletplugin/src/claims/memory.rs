@@ -57,7 +57,7 @@ impl Memory {
             }
         }
         for store in older {
-            for uid in store.claims_left()? {
+            for uid in store.claims()? {
                 // A damaged one holds nothing: nothing of its boot runs any more.
                 if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
                     store.load(&uid)?

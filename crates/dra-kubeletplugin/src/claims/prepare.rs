@@ -65,7 +65,7 @@ impl<P: DriverPlugin> Claims<P> {
             Found::Nothing => {
                 let undone = self.undo_older_locked(claim.uid(), turn.deadline).await;
                 undone.map_err(|error| Failure::Undo(Box::new(error)))?;
-                let adopted = self.adopt_one(claim.uid()).await?;
+                let adopted = self.adopt_one(claim.uid(), turn.deadline).await?;
                 adopted.map(|record| (Phase::Prepared, record))
             }
             Found::Stored { phase, record } => Some((phase, *record)),

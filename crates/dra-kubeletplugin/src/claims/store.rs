@@ -39,14 +39,6 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// The claims that something is stored about, in order.
     fn claims(&self) -> Result<Vec<ClaimUid>, StoreError>;
 
-    /// The same for another boot, whose store is removed once it is empty, also by other instances.
-    fn claims_left(&self) -> Result<Vec<ClaimUid>, StoreError> {
-        match self.claims() {
-            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            claims => claims,
-        }
-    }
-
     /// Stores a record, in place of the claim's former one.
     fn write(&self, record: &Record) -> Result<(), StoreError>;
 

@@ -62,7 +62,7 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<(), Failure> {
         match self.load(&claim.uid).await? {
             Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
-            Found::Nothing => match self.adopt_one(&claim.uid).await? {
+            Found::Nothing => match self.adopt_one(&claim.uid, deadline).await? {
                 Some(record) => {
                     self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
                 }

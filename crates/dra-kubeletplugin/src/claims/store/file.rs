@@ -8,7 +8,10 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
@@ -24,6 +27,8 @@ pub(crate) struct FileRecords {
 #[derive(Debug)]
 struct FileStore {
     folder: PathBuf,
+    /// Whether the folder is there, durably.
+    made: AtomicBool,
 }
 
 const RECORD: &str = "json";
@@ -39,9 +44,14 @@ impl FileRecords {
 
 impl Records for FileRecords {
     fn of_boot(&self, boot_id: &str) -> Result<Arc<dyn Store>, StoreError> {
-        let store = FileStore { folder: self.folder.join(boot_id) };
-        let made = fs::create_dir_all(&store.folder);
-        made.map_err(|source| failed("creating folder", &store.folder, source))?;
+        let store = FileStore::at(self.folder.join(boot_id));
+        match store.make() {
+            // Pods must be able to end on a full disk; a record that is to be written needs space anyway.
+            Err(error) if is_full(&error.source) => {
+                tracing::error!(%error, "cannot make the folder of the records yet")
+            }
+            made => made?,
+        }
         Ok(Arc::new(store))
     }
 
@@ -51,7 +61,7 @@ impl Records for FileRecords {
         for entry in fs::read_dir(&self.folder).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             if entry.file_name() != boot_id && entry.path().is_dir() {
-                others.push(Arc::new(FileStore { folder: entry.path() }));
+                others.push(Arc::new(FileStore::at(entry.path())));
             }
         }
         Ok(others)
@@ -89,6 +99,7 @@ impl Store for FileStore {
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
+        self.make()?;
         let path = self.path(&record.claim.uid, RECORD);
         let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
         let temp = self.path(&record.claim.uid, TEMP);
@@ -125,7 +136,11 @@ impl Store for FileStore {
     fn remove_if_empty(&self) -> Result<(), StoreError> {
         match fault::point("store.rmdir").and_then(|()| fs::remove_dir(&self.folder)) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) =>
+            {
+                Ok(())
+            }
             Err(source) => Err(failed("removing folder", &self.folder, source)),
         }
     }
@@ -142,22 +157,53 @@ impl Store for FileStore {
 }
 
 impl FileStore {
+    fn at(folder: PathBuf) -> Self {
+        Self { folder, made: AtomicBool::default() }
+    }
+
+    /// A record is durable only if the folders above it are: its boot's, that of all boots, and the driver's.
+    fn make(&self) -> Result<(), StoreError> {
+        if self.made.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let made = fault::point("store.mkdir").and_then(|()| fs::create_dir_all(&self.folder));
+        made.map_err(|source| failed("creating folder", &self.folder, source))?;
+        for folder in self.folder.ancestors().skip(1).take(3) {
+            let synced = fault::point("store.fsync-parent").and_then(|()| File::open(folder)?.sync_all());
+            synced.map_err(|source| failed("syncing folder", folder, source))?;
+        }
+        self.made.store(true, Ordering::Release);
+        Ok(())
+    }
+
     fn path(&self, uid: &ClaimUid, extension: &str) -> PathBuf {
         self.folder.join(format!("{uid}.{extension}"))
     }
 
+    /// None if there is no folder: it could not be made yet, or another instance has removed it.
     fn files(&self) -> Result<Vec<PathBuf>, StoreError> {
         let fail = |source| failed("reading folder", &self.folder, source);
-        fs::read_dir(&self.folder).map_err(fail)?.map(|entry| Ok(entry.map_err(fail)?.path())).collect()
+        match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries.map_err(fail)?.map(|entry| Ok(entry.map_err(fail)?.path())).collect(),
+        }
     }
 
     /// A rename or removal is durable once its folder is.
     fn sync(&self) -> Result<(), StoreError> {
-        let synced = File::open(&self.folder)
-            .and_then(|folder| fault::point("store.fsync-folder").map(|()| folder))
-            .and_then(|folder| folder.sync_all());
+        let folder = match File::open(&self.folder) {
+            // Nothing is in it then, which nobody can make more durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            folder => folder,
+        };
+        let synced =
+            folder.and_then(|folder| fault::point("store.fsync-folder").and_then(|()| folder.sync_all()));
         synced.map_err(|source| failed("syncing folder", &self.folder, source))
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {

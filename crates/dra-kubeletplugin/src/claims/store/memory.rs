@@ -55,30 +55,31 @@ impl Store for MemoryStore {
     }
 
     fn claims(&self) -> Result<Vec<ClaimUid>, StoreError> {
-        self.with("listing", |claims| Ok(claims.keys().cloned().collect()))
+        let boots = locked(&self.records.0);
+        Ok(boots.get(&self.boot_id).into_iter().flat_map(|claims| claims.keys().cloned()).collect())
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
-        let bytes = record.encode().map_err(io::Error::from);
-        self.with("writing", |claims| {
-            claims.insert(record.claim.uid.clone(), Stored { bytes: bytes?, unpreparing: false });
-            Ok(())
-        })
+        let uid = &record.claim.uid;
+        let encoded = record.encode().map_err(|error| failed("writing", &self.path(uid), error.into()));
+        let stored = Stored { bytes: encoded?, unpreparing: false };
+        locked(&self.records.0).entry(self.boot_id.clone()).or_default().insert(uid.clone(), stored);
+        Ok(())
     }
 
     fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError> {
-        self.with("marking", |claims| {
-            let stored = claims.get_mut(uid).filter(|stored| !stored.unpreparing);
-            stored.ok_or(io::ErrorKind::NotFound)?.unpreparing = true;
-            Ok(())
-        })
+        let mut boots = locked(&self.records.0);
+        let stored = boots.get_mut(&self.boot_id).and_then(|claims| claims.get_mut(uid));
+        let stored = stored.filter(|stored| !stored.unpreparing).ok_or(io::ErrorKind::NotFound);
+        stored.map_err(|kind| failed("marking", &self.path(uid), kind.into()))?.unpreparing = true;
+        Ok(())
     }
 
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
-        self.with("removing", |claims| {
+        if let Some(claims) = locked(&self.records.0).get_mut(&self.boot_id) {
             claims.remove(uid);
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     fn sweep_leftovers(&self) -> Result<(), StoreError> {
@@ -95,17 +96,6 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// As a folder that somebody has removed, a boot that is gone is an error.
-    fn with<T>(
-        &self,
-        operation: &'static str,
-        work: impl FnOnce(&mut BTreeMap<ClaimUid, Stored>) -> io::Result<T>,
-    ) -> Result<T, StoreError> {
-        let mut boots = locked(&self.records.0);
-        let claims = boots.get_mut(&self.boot_id).ok_or_else(|| io::ErrorKind::NotFound.into());
-        claims.and_then(work).map_err(|error| failed(operation, &PathBuf::from(&self.boot_id), error))
-    }
-
     fn path(&self, uid: &ClaimUid) -> PathBuf {
         PathBuf::from(format!("{}/{uid}", self.boot_id))
     }
