@@ -83,7 +83,7 @@ impl Context {
         self.binaries.join(name)
     }
 
-    /// The path of a Go helper: `grpc-dial`.
+    /// The path of a Go helper: `grpc-dial`, `go-driver-VERSION`.
     pub(crate) fn helper(&self, name: &str) -> PathBuf {
         self.helpers.join(name)
     }
