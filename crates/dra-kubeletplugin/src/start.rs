@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claims::{Claims, ClaimsConfig, Instance, JoinError, OpenError},
+    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     options::Options,
@@ -60,7 +60,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     make_folders(&options.kubelet_root, &paths)?;
     let boot_id = boot_id(options.boot_id.as_deref())?;
     let plugin = Arc::new(plugin);
-    let claims = open_claims(Arc::clone(&plugin), &options, &paths.data, &boot_id).await?;
+    let claims = open_claims(Arc::clone(&plugin), &options, &paths, &boot_id).await?;
 
     let (events, received) = mpsc::unbounded_channel();
     let (state, registration) = watch::channel(Registration::Waiting { asked: false });
@@ -123,12 +123,12 @@ fn boot_id(given: Option<&str>) -> Result<String, StartError> {
 async fn open_claims<P: DriverPlugin>(
     plugin: Arc<P>,
     options: &Options,
-    data: &Path,
+    paths: &Paths,
     boot_id: &str,
 ) -> Result<Arc<Claims<P>>, StartError> {
     let pod_uid = options.pod_uid.as_deref();
     let deadline = Instant::now() + INSTANCE_PATIENCE;
-    let instance = Instance::join(data, pod_uid, deadline).await.map_err(|error| match error {
+    let instance = Instance::join(&paths.data, pod_uid, deadline).await.map_err(|error| match error {
         JoinError::Other { note } => StartError::SecondInstance { other: note },
         JoinError::Lock(error) => StartError::Lock(error.to_string()),
     })?;
@@ -146,13 +146,15 @@ async fn open_claims<P: DriverPlugin>(
         driver: options.driver.clone(),
         node: options.node.clone(),
         client: options.client.clone(),
+        records: Arc::new(FileRecords::in_folder(&paths.data)),
         cdi,
         kind,
         max_parallel: options.max_parallel,
         instance,
+        go_helper: Some(GoHelper { registry: paths.registry.clone(), driver: options.driver.clone() }),
     };
     let claims =
-        Claims::open(config, data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
+        Claims::open(config, &paths.data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
             OpenError::Store(error) => StartError::Store(error),
             OpenError::Lock(error) => StartError::Lock(error.to_string()),
         })?;

@@ -1,6 +1,6 @@
 //! What this process remembers of the records.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use dra_cdi::{Directory, FileId, Spec};
 
@@ -8,7 +8,7 @@ use super::{
     Failure, StoreError,
     index::Index,
     record::Record,
-    store::{FileStore, Found},
+    store::{Found, Store},
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef, DeviceRef},
@@ -33,7 +33,11 @@ struct Damaged {
 
 impl Memory {
     /// Learns from the records who holds what. Blocks.
-    pub(super) fn read(store: &FileStore, older: &[FileStore], cdi: &Directory) -> Result<Self, StoreError> {
+    pub(super) fn read(
+        store: &dyn Store,
+        older: &[Arc<dyn Store>],
+        cdi: &Directory,
+    ) -> Result<Self, StoreError> {
         let mut memory = Self::default();
         for uid in store.claims()? {
             match store.load(&uid)? {

@@ -9,7 +9,7 @@ use super::{
     locks::Held,
     record::Record,
     states::{Phase, Undo},
-    store::{FileStore, Found},
+    store::{Found, Store},
 };
 use crate::{
     claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
@@ -102,7 +102,7 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(devices)
     }
 
-    async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {
+    async fn forget_older(&self, store: Arc<dyn Store>, uid: &ClaimUid) -> Result<(), Failure> {
         let (stored, id) = (uid.clone(), file_id(uid)?);
         let _change = self.changes.read().await;
         self.disk

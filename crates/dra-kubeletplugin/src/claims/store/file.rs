@@ -1,0 +1,207 @@
+//! Records on disk: `claims/<boot id>/<claim uid>.json`, one file for each claim.
+//!
+//! A claim that is being unprepared has its record renamed to `<claim uid>.unpreparing`: a rename needs no space, so
+//! that pods can end on a full disk. Everything here blocks.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Found, Record, Records, Store, StoreError, failed};
+use crate::{fault, names::ClaimUid};
+
+/// All boots' records in one folder.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRecords {
+    folder: PathBuf,
+}
+
+/// The records of one boot.
+#[derive(Debug)]
+struct FileStore {
+    folder: PathBuf,
+}
+
+const RECORD: &str = "json";
+const UNPREPARING: &str = "unpreparing";
+const TEMP: &str = "tmp";
+
+impl FileRecords {
+    /// Those of the driver whose folder is `data`.
+    pub(crate) fn in_folder(data: &Path) -> Self {
+        Self { folder: data.join("claims") }
+    }
+}
+
+impl Records for FileRecords {
+    fn of_boot(&self, boot_id: &str) -> Result<Arc<dyn Store>, StoreError> {
+        let store = FileStore { folder: self.folder.join(boot_id) };
+        let made = fs::create_dir_all(&store.folder);
+        made.map_err(|source| failed("creating folder", &store.folder, source))?;
+        Ok(Arc::new(store))
+    }
+
+    fn of_other_boots(&self, boot_id: &str) -> Result<Vec<Arc<dyn Store>>, StoreError> {
+        let fail = |source| failed("reading folder", &self.folder, source);
+        let mut others: Vec<Arc<dyn Store>> = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if entry.file_name() != boot_id && entry.path().is_dir() {
+                others.push(Arc::new(FileStore { folder: entry.path() }));
+            }
+        }
+        Ok(others)
+    }
+}
+
+impl Store for FileStore {
+    fn load(&self, uid: &ClaimUid) -> Result<Found, StoreError> {
+        // In this order, one that is renamed meanwhile is found all the same.
+        for (extension, unpreparing) in [(RECORD, false), (UNPREPARING, true)] {
+            let path = self.path(uid, extension);
+            match fs::read(&path) {
+                Ok(bytes) => return Ok(Found::from_bytes(path, uid, &bytes, unpreparing)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(failed("reading record", &path, source)),
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
+    fn claims(&self) -> Result<Vec<ClaimUid>, StoreError> {
+        let mut uids = Vec::new();
+        for path in self.files()? {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            if let (Some(RECORD | UNPREPARING), Some(uid)) =
+                (extension, stem.and_then(|stem| stem.parse().ok()))
+            {
+                uids.push(uid);
+            }
+        }
+        uids.sort();
+        uids.dedup();
+        Ok(uids)
+    }
+
+    fn write(&self, record: &Record) -> Result<(), StoreError> {
+        let path = self.path(&record.claim.uid, RECORD);
+        let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
+        let temp = self.path(&record.claim.uid, TEMP);
+        let written = write_durably(&temp, &bytes)
+            .and_then(|()| fault::point("store.rename"))
+            .and_then(|()| fs::rename(&temp, &path));
+        if let Err(source) = written {
+            // Best effort: the next start removes it too.
+            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
+            return Err(failed("writing record", &path, source));
+        }
+        self.sync()
+    }
+
+    fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError> {
+        let (from, to) = (self.path(uid, RECORD), self.path(uid, UNPREPARING));
+        let renamed = fault::point("store.rename-unpreparing").and_then(|()| fs::rename(&from, to));
+        renamed.map_err(|source| failed("renaming record", &from, source))?;
+        self.sync()
+    }
+
+    fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
+        for extension in [RECORD, UNPREPARING] {
+            let path = self.path(uid, extension);
+            match fault::point("store.unlink").and_then(|()| fs::remove_file(&path)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(failed("removing record", &path, source)),
+            }
+        }
+        self.sync()
+    }
+
+    fn remove_if_empty(&self) -> Result<(), StoreError> {
+        match fault::point("store.rmdir").and_then(|()| fs::remove_dir(&self.folder)) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            Err(source) => Err(failed("removing folder", &self.folder, source)),
+        }
+    }
+
+    fn sweep_leftovers(&self) -> Result<(), StoreError> {
+        for path in self.files()? {
+            if path.extension().is_some_and(|extension| extension == TEMP) {
+                let removed = fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path));
+                removed.map_err(|source| failed("removing leftover", &path, source))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FileStore {
+    fn path(&self, uid: &ClaimUid, extension: &str) -> PathBuf {
+        self.folder.join(format!("{uid}.{extension}"))
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let fail = |source| failed("reading folder", &self.folder, source);
+        fs::read_dir(&self.folder).map_err(fail)?.map(|entry| Ok(entry.map_err(fail)?.path())).collect()
+    }
+
+    /// A rename or removal is durable once its folder is.
+    fn sync(&self) -> Result<(), StoreError> {
+        let synced = File::open(&self.folder)
+            .and_then(|folder| fault::point("store.fsync-folder").map(|()| folder))
+            .and_then(|folder| folder.sync_all());
+        synced.map_err(|source| failed("syncing folder", &self.folder, source))
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fault::point("store.create")?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    fault::point("store.write")?;
+    file.write_all(bytes)?;
+    fault::point("store.fsync-file")?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::{Allocation, ClaimRef};
+
+    fn record(uid: &str) -> Record {
+        Record::started(ClaimRef::new("ns", "c", uid.parse().unwrap()), Allocation::default())
+    }
+
+    #[test]
+    fn damaged_and_misplaced_records_are_told_with_their_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileRecords::in_folder(folder.path()).of_boot("boot").unwrap();
+        let records = folder.path().join("claims/boot");
+        fs::write(records.join("a.json"), "{}").unwrap();
+        fs::write(records.join("b.json"), record("c").encode().unwrap()).unwrap();
+        for uid in ["a", "b"] {
+            let found = store.load(&uid.parse().unwrap()).unwrap();
+            assert!(
+                matches!(&found, Found::Damaged { path, .. } if path.ends_with(format!("{uid}.json"))),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_interrupted_write_left_is_no_record_and_can_be_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileRecords::in_folder(folder.path()).of_boot("boot").unwrap();
+        let left = folder.path().join("claims/boot/a.tmp");
+        fs::write(&left, "half").unwrap();
+        assert_eq!(store.claims().unwrap(), []);
+        store.sweep_leftovers().unwrap();
+        assert!(!left.exists());
+    }
+}
