@@ -6,11 +6,13 @@ mod cdi;
 mod claims;
 mod cluster;
 mod footprint;
+mod go_driver;
 mod gpu;
 mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod take_over;
 
 use crate::scenario::Scenario;
 
@@ -24,6 +26,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        take_over::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),

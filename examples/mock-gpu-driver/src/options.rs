@@ -50,6 +50,9 @@ pub(crate) struct RunOptions {
     /// How many GPUs the node has.
     #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
     pub(crate) num_devices: u32,
+    /// JSON file with the slices to publish, instead of `--num-devices`.
+    #[arg(long, env = "INVENTORY", value_name = "FILE")]
+    pub(crate) inventory: Option<PathBuf>,
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,

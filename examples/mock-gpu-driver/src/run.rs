@@ -16,9 +16,12 @@ use crate::{
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
     let client = client(options.kubeconfig.as_deref()).await?;
-    let inventory = Inventory::of_node(&options.node_name, options.num_devices)?;
+    let inventory = match &options.inventory {
+        Some(file) => Inventory::from_file(file)?,
+        None => Inventory::of_node(&options.node_name, options.num_devices)?,
+    };
     let pool = options.node_name.as_str().parse()?;
-    let resources = DriverResources::single_pool(pool, inventory.devices()?);
+    let resources = DriverResources::new().pool(pool, inventory.pool().clone());
     let plugin = MockGpus {
         inventory,
         driver: options.place.driver_name.clone(),

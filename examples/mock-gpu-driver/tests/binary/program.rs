@@ -20,6 +20,7 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "KUBELET_ROOT",
         "CDI_ROOT",
         "NUM_DEVICES",
+        "INVENTORY",
         "POD_UID",
         "LOG_FORMAT",
         "PREPARE_DELAY",
