@@ -14,7 +14,7 @@ use super::{
     record::{Decoded, Record},
     states::Phase,
 };
-use crate::{fault, names::ClaimUid};
+use crate::{error::advice, fault, names::ClaimUid};
 
 /// The records of one boot.
 #[derive(Clone, Debug)]
@@ -225,16 +225,6 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError { operation, path: path.to_owned(), source }
-}
-
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (free space on the kubelet's disk)",
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-            " (the driver needs a writable hostPath of the kubelet's plugins folder)"
-        }
-        _ => "",
-    }
 }
 
 #[cfg(test)]
