@@ -126,10 +126,12 @@ impl<P: DriverPlugin> Claims<P> {
         let (cdi, alone) = (config.cdi.clone(), config.instance.is_alone()?);
         let opened = spawn_blocking(move || {
             let store = records.of_boot(&boot)?;
-            if alone {
-                store.sweep_leftovers()?;
-            }
             let older = records.of_other_boots(&boot)?;
+            if alone {
+                for store in older.iter().chain([&store]) {
+                    store.sweep_leftovers()?;
+                }
+            }
             let memory = Memory::read(&*store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
         });

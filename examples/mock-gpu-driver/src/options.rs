@@ -62,6 +62,9 @@ pub(crate) struct RunOptions {
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,
+    /// For tests: only claims with one of these devices take that long, and they do not mind that they are cancelled.
+    #[arg(long, env = "SLOW_DEVICES", value_name = "DEVICE,…", value_delimiter = ',')]
+    pub(crate) slow_devices: Vec<DeviceName>,
     /// For tests: prepare fails for claims with one of these devices.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) fail_prepare: Vec<DeviceName>,

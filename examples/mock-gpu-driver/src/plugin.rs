@@ -17,6 +17,8 @@ pub(crate) struct MockGpus {
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) prepare_delay: Duration,
+    /// Those that the delay is for; all if it names none.
+    pub(crate) slow_devices: Vec<DeviceName>,
     pub(crate) fail_prepare: Vec<DeviceName>,
 }
 
@@ -24,7 +26,11 @@ impl DriverPlugin for MockGpus {
     type State = ();
 
     async fn prepare(&self, claim: &AllocatedClaim, _: &PrepareContext<()>) -> Result<Prepared, PluginError> {
-        tokio::time::sleep(self.prepare_delay).await;
+        let names: Vec<_> = claim.devices().iter().map(AllocatedDevice::device).collect();
+        tracing::debug!(claim = %claim.claim_ref(), devices = ?names, "prepare");
+        if self.slow_devices.is_empty() || names.iter().any(|name| self.slow_devices.contains(name)) {
+            tokio::time::sleep(self.prepare_delay).await;
+        }
         let mut prepared = Prepared::new(());
         for device in claim.devices() {
             if self.fail_prepare.contains(device.device()) {
@@ -38,7 +44,9 @@ impl DriverPlugin for MockGpus {
         Ok(prepared)
     }
 
-    async fn unprepare(&self, _: &HeldClaim<()>) -> Result<(), PluginError> {
+    async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
+        let names: Vec<_> = claim.devices.iter().map(|held| &held.device_ref().device).collect();
+        tracing::debug!(claim = %claim.claim, devices = ?names, reason = ?claim.reason, "unprepare");
         Ok(())
     }
 }

@@ -27,6 +27,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),
         prepare_delay: options.prepare_delay,
+        slow_devices: options.slow_devices,
         fail_prepare: options.fail_prepare,
     };
     let mut settings = Options::new(options.place.driver_name, options.node_name, client)

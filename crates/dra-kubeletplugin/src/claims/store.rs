@@ -15,7 +15,7 @@ use super::{
     record::{Decoded, Record},
     states::Phase,
 };
-use crate::names::ClaimUid;
+use crate::{error::advice, names::ClaimUid};
 
 pub(crate) use file::FileRecords;
 #[cfg(test)]
@@ -66,6 +66,8 @@ pub(crate) enum Found {
     /// Written by a later version.
     Newer {
         format: u32,
+        /// `Prepared` or `Unpreparing`: only the file's name can be trusted to mean the same.
+        phase: Phase,
         record: Option<Box<Record>>,
     },
     /// Something unreadable.
@@ -104,7 +106,10 @@ impl Found {
                 };
                 Self::Stored { phase, record }
             }
-            Decoded::Newer { format, record } => Self::Newer { format, record },
+            Decoded::Newer { format, record } => {
+                let phase = if unpreparing { Phase::Unpreparing } else { Phase::Prepared };
+                Self::Newer { format, phase, record }
+            }
             Decoded::Damaged { why } => Self::Damaged { path, why },
         }
     }
@@ -112,16 +117,6 @@ impl Found {
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError { operation, path: path.to_owned(), source }
-}
-
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (free space on the kubelet's disk)",
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-            " (the driver needs a writable hostPath of the kubelet's plugins folder)"
-        }
-        _ => "",
-    }
 }
 
 #[cfg(test)]

@@ -72,8 +72,8 @@ impl<P: DriverPlugin> Claims<P> {
                 self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
             // What can be read of it is enough for that.
-            Found::Newer { record: Some(record), .. } => {
-                self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
+            Found::Newer { phase, record: Some(record), .. } => {
+                self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
             Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
             Found::Damaged { path, why } => {
