@@ -74,7 +74,7 @@ pub(crate) struct Claims<P: DriverPlugin> {
     changes: RwLock<()>,
     board: Board,
     locks: Locks,
-    instance: Instance,
+    instance: Arc<Instance>,
     parallel: Arc<Semaphore>,
     /// Since when claims have been seen gone, by those whose collection waits.
     gone: Mutex<HashMap<ClaimUid, Instant>>,
@@ -91,7 +91,7 @@ pub(crate) struct ClaimsConfig<P> {
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
     pub(crate) max_parallel: usize,
-    pub(crate) instance: Instance,
+    pub(crate) instance: Arc<Instance>,
 }
 
 /// Why the records cannot be opened.

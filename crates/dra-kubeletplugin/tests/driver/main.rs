@@ -17,6 +17,7 @@ mod exclusivity;
 mod formats;
 mod overlapping_calls;
 mod prepare;
+mod publishing_turns;
 mod registration;
 mod restart;
 mod roll_back;
