@@ -77,7 +77,7 @@ pub(crate) struct Claims<P: DriverPlugin> {
     changes: RwLock<()>,
     board: Board,
     locks: Locks,
-    instance: Instance,
+    instance: Arc<Instance>,
     parallel: Arc<Semaphore>,
     /// Since when claims have been seen gone, by those whose collection waits.
     gone: Mutex<HashMap<ClaimUid, Instant>>,
@@ -95,7 +95,7 @@ pub(crate) struct ClaimsConfig<P> {
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
     pub(crate) max_parallel: usize,
-    pub(crate) instance: Instance,
+    pub(crate) instance: Arc<Instance>,
     /// Given a turn from time to time.
     pub(crate) go_helper: Option<GoHelper>,
 }

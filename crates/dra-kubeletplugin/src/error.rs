@@ -97,6 +97,12 @@ pub enum BackgroundError {
     /// Publishing ResourceSlices does not go as it should.
     #[error("publishing ResourceSlices")]
     Publish(#[source] dra_resourceslice::PublishError),
+    /// Whether this instance or another one publishes cannot be told; it stays as it is, and is tried again.
+    #[error("whether another instance of this driver publishes: {message}")]
+    PublishLock {
+        /// Which lock file, and what the system said.
+        message: String,
+    },
     /// The kubelet has not registered the plugin for a while.
     #[error("not registered by the kubelet for {} s: {what}; registration socket: {}", since.as_secs(), socket.display())]
     NotRegistered {

@@ -20,6 +20,11 @@ impl Handle {
     /// Sets what this node offers, all of it: a pool that is not named is withdrawn. Returns at once; the ticket can be
     /// awaited. Nothing is created before the kubelet has registered the plugin, since pods would come too early: their
     /// first prepare would fail, and the kubelet tries again only 60 to 90 s later (kubelet 1.34 to 1.37).
+    ///
+    /// During a rolling update only one instance writes ([`Options::rolling_update`](crate::Options::rolling_update)).
+    /// The ticket of another one is served as soon as the API has what it wishes for, whoever has written that: at once
+    /// if both wish for the same, else when its turn comes. Until then
+    /// [`standby_since`](SliceStatus::standby_since) says since when it waits.
     #[expect(clippy::must_use_candidate, reason = "most drivers publish once and watch `slices`, if at all")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         self.publisher.publish(resources)
@@ -38,7 +43,8 @@ impl Handle {
     }
 
     /// Stops the plugin: the registration socket goes first, calls in flight get up to 5 s to end, then the other
-    /// socket and the locks go. ResourceSlices stay: the kubelet removes them if no instance is back within 30 s.
+    /// socket and the locks go. Publishing stops at once, so that another instance can go on with it. ResourceSlices
+    /// stay: the kubelet removes them if no instance is back within 30 s.
     ///
     /// # Errors
     ///

@@ -16,6 +16,7 @@ mod options;
 mod paths;
 mod plugin;
 mod prepared;
+mod publishing;
 mod registration;
 mod server;
 pub mod signals;

@@ -22,7 +22,11 @@ use crate::error::advice;
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
-pub(crate) struct FileLock {
+pub(crate) struct FileLock(LockFile);
+
+/// An open file on which this process takes locks and lets go of them again; dropping it lets go of all.
+#[derive(Debug)]
+pub(crate) struct LockFile {
     file: File,
     path: PathBuf,
 }
@@ -42,6 +46,11 @@ impl Span {
     /// One byte; the file need not be that long.
     pub(crate) const fn byte(at: u64) -> Self {
         Self { start: at, length: 1 }
+    }
+
+    /// All bytes behind this one.
+    pub(crate) const fn behind(at: u64) -> Self {
+        Self { start: at.saturating_add(1), length: 0 }
     }
 }
 
@@ -68,38 +77,85 @@ pub(crate) async fn lock(
     mode: Mode,
     deadline: Instant,
 ) -> Result<FileLock, LockError> {
-    let fail = |source| LockError::Io { path: path.to_owned(), source };
     // One descriptor for each lock: with a shared one a second holder would get in, and one unlock would free both.
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.map_err(fail)?;
+    let file = LockFile::open(path)?;
     let mut pause = Duration::from_millis(5);
-    while !try_lock(&file, span, mode).map_err(fail)? {
+    while !file.try_lock(span, mode)? {
         if Instant::now() >= deadline {
             return Err(LockError::Busy { path: path.to_owned() });
         }
         tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         pause = (pause * 2).min(Duration::from_millis(50));
     }
-    Ok(FileLock { file, path: path.to_owned() })
+    Ok(FileLock(file))
 }
 
 impl FileLock {
     /// Whether nobody else has a lock on any part of the file.
     pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
-        let fail = |source| LockError::Io { path: self.path.clone(), source };
-        let mut wanted = range(Span::WHOLE, libc::F_WRLCK).map_err(fail)?;
-        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut wanted)).map_err(|errno| fail(errno.into()))?;
-        Ok(libc::c_int::from(wanted.l_type) == libc::F_UNLCK)
+        self.0.is_free(Span::WHOLE)
     }
 
     /// What the locked file says.
     pub(crate) fn read_note(&self) -> Result<String, LockError> {
-        fs::read_to_string(&self.path).map_err(|source| LockError::Io { path: self.path.clone(), source })
+        self.0.read_note()
     }
 
     /// Leaves a note in the locked file, for whoever meets the lock.
     pub(crate) fn write_note(&self, note: &str) -> Result<(), LockError> {
-        overwrite(&self.file, note).map_err(|source| LockError::Io { path: self.path.clone(), source })
+        self.0.write_note(note)
+    }
+}
+
+impl LockFile {
+    /// Opens the file, and makes it if it is not there. Nothing is locked yet.
+    pub(crate) fn open(path: &Path) -> Result<Self, LockError> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.map_err(|source| LockError::Io { path: path.to_owned(), source })?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Takes a lock if nobody else has one in its way.
+    pub(crate) fn try_lock(&self, span: Span, mode: Mode) -> Result<bool, LockError> {
+        let kind = match mode {
+            Mode::Exclusive => libc::F_WRLCK,
+            Mode::Shared => libc::F_RDLCK,
+        };
+        let range = range(span, kind).map_err(|error| self.fail(error))?;
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range)) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(self.fail(errno.into())),
+        }
+    }
+
+    /// Lets go of what is held of the span.
+    pub(crate) fn unlock(&self, span: Span) -> Result<(), LockError> {
+        let range = range(span, libc::F_UNLCK).map_err(|error| self.fail(error))?;
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range)).map_err(|errno| self.fail(errno.into()))?;
+        Ok(())
+    }
+
+    /// Whether nobody else has a lock on any part of the span.
+    pub(crate) fn is_free(&self, span: Span) -> Result<bool, LockError> {
+        let mut wanted = range(span, libc::F_WRLCK).map_err(|error| self.fail(error))?;
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut wanted)).map_err(|errno| self.fail(errno.into()))?;
+        Ok(libc::c_int::from(wanted.l_type) == libc::F_UNLCK)
+    }
+
+    /// What the file says.
+    pub(crate) fn read_note(&self) -> Result<String, LockError> {
+        fs::read_to_string(&self.path).map_err(|source| self.fail(source))
+    }
+
+    /// Leaves a note in the file, for whoever meets a lock.
+    pub(crate) fn write_note(&self, note: &str) -> Result<(), LockError> {
+        overwrite(&self.file, note).map_err(|source| self.fail(source))
+    }
+
+    fn fail(&self, source: io::Error) -> LockError {
+        LockError::Io { path: self.path.clone(), source }
     }
 }
 
@@ -113,18 +169,6 @@ fn overwrite(file: &File, note: &str) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     file.write_all_at(note.as_bytes(), 0)?;
     file.set_len(u64::try_from(note.len()).map_err(io::Error::other)?)
-}
-
-fn try_lock(file: &File, span: Span, mode: Mode) -> io::Result<bool> {
-    let kind = match mode {
-        Mode::Exclusive => libc::F_WRLCK,
-        Mode::Shared => libc::F_RDLCK,
-    };
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&range(span, kind)?)) {
-        Ok(_) => Ok(true),
-        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 fn range(span: Span, kind: libc::c_int) -> io::Result<libc::flock> {
@@ -195,6 +239,21 @@ mod tests {
         assert!(lock(&path, far, Mode::Exclusive, Instant::now()).await.is_err());
         assert!(take(&path, Mode::Shared).await.is_err());
         drop(held);
+    }
+
+    #[test]
+    fn a_file_that_stays_open_is_locked_and_unlocked_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let (one, two) = (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap());
+        assert!(one.try_lock(Span::byte(5), Mode::Exclusive).unwrap());
+        assert!(one.is_free(Span::WHOLE).unwrap(), "its own lock does not count");
+        assert!(!two.is_free(Span::behind(4)).unwrap() && two.is_free(Span::behind(5)).unwrap());
+        assert!(!two.try_lock(Span::byte(5), Mode::Exclusive).unwrap());
+        one.unlock(Span::byte(5)).unwrap();
+        assert!(two.try_lock(Span::byte(5), Mode::Exclusive).unwrap());
+        drop(two);
+        assert!(one.is_free(Span::byte(5)).unwrap());
     }
 
     #[tokio::test]

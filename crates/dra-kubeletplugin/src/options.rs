@@ -62,6 +62,11 @@ impl Options {
     }
 
     /// Turns rolling updates on: an instance with another pod UID may run beside this one. Needs kubelet 1.33.
+    ///
+    /// Claims are served by whichever instance the kubelet calls. ResourceSlices are written by one of them: the one
+    /// that was started last, once it is registered and has published a wish; within about a second the other one stops
+    /// between two writes. When an instance ends, however it does, the newest of the rest takes over at once. One that
+    /// waits has [`SliceStatus::standby_since`](crate::SliceStatus::standby_since) set.
     pub fn rolling_update(mut self, pod_uid: impl Into<String>) -> Self {
         self.pod_uid = Some(pod_uid.into());
         self

@@ -10,7 +10,6 @@ use std::{
 };
 
 use dra_cdi::{Directory, Kind};
-use dra_resourceslice::{Gate, Publisher, Scope};
 use tokio::{
     net::UnixListener,
     sync::{mpsc, watch},
@@ -26,6 +25,7 @@ use crate::{
     options::Options,
     paths::{Paths, is_dra_socket, is_registration_socket_of},
     plugin::DriverPlugin,
+    publishing,
     registration::{Events, Registration, RegistrationServer, ServerEnd, Sweep, follow, sweep_dead_sockets},
     server::{Connections, DraService, SUPPORTED_VERSIONS},
     socket::BoundSocket,
@@ -60,7 +60,10 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     make_folders(&options.kubelet_root, &paths)?;
     let boot_id = boot_id(options.boot_id.as_deref())?;
     let plugin = Arc::new(plugin);
-    let claims = open_claims(Arc::clone(&plugin), &options, &paths, &boot_id).await?;
+    let instance = join_instances(&options, &paths.data).await?;
+    let claims = open_claims(Arc::clone(&plugin), &options, &paths, &boot_id, Arc::clone(&instance)).await?;
+    let turns = publishing::Files::open(&paths.data, instance.number(), options.pod_uid.as_deref());
+    let turns = turns.map_err(|error| StartError::Lock(error.to_string()))?;
 
     let (events, received) = mpsc::unbounded_channel();
     let (state, registration) = watch::channel(Registration::Waiting { asked: false });
@@ -82,9 +85,10 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         paths,
         registration.clone(),
     )));
-    let publisher = start_publisher(plugin, &options, &stop, registration.clone());
+    let (publisher, turns) =
+        publishing::start(plugin, &options, turns, instance, registration.clone(), stop.clone());
     guard.disarm();
-    let parts = Parts { registrar, registrar_end, dra };
+    let parts = Parts { registrar, registrar_end, dra, turns };
     let main = tokio::spawn(parts.run(stop.clone()));
     Ok(Handle { publisher, registration, stop, main })
 }
@@ -120,18 +124,24 @@ fn boot_id(given: Option<&str>) -> Result<String, StartError> {
     Ok(id)
 }
 
+async fn join_instances(options: &Options, data: &Path) -> Result<Arc<Instance>, StartError> {
+    let deadline = Instant::now() + INSTANCE_PATIENCE;
+    let joined = Instance::join(data, options.pod_uid.as_deref(), deadline).await;
+    joined.map(Arc::new).map_err(|error| match error {
+        JoinError::Other { note } => StartError::SecondInstance { other: note },
+        JoinError::Lock(error) => StartError::Lock(error.to_string()),
+    })
+}
+
 async fn open_claims<P: DriverPlugin>(
     plugin: Arc<P>,
     options: &Options,
     paths: &Paths,
     boot_id: &str,
+    instance: Arc<Instance>,
 ) -> Result<Arc<Claims<P>>, StartError> {
     let pod_uid = options.pod_uid.as_deref();
     let deadline = Instant::now() + INSTANCE_PATIENCE;
-    let instance = Instance::join(&paths.data, pod_uid, deadline).await.map_err(|error| match error {
-        JoinError::Other { note } => StartError::SecondInstance { other: note },
-        JoinError::Lock(error) => StartError::Lock(error.to_string()),
-    })?;
     let kind = Kind::for_driver(options.driver.as_str())?;
     let (root, of_kind) = (options.cdi_root.clone(), kind.clone());
     let opened = tokio::task::spawn_blocking(move || {
@@ -205,34 +215,6 @@ impl DraServer {
     }
 }
 
-fn start_publisher<P: DriverPlugin>(
-    plugin: Arc<P>,
-    options: &Options,
-    stop: &CancellationToken,
-    registration: watch::Receiver<Registration>,
-) -> Publisher {
-    let (gate, open) = watch::channel(Gate::Closed);
-    tokio::spawn(stop.clone().run_until_cancelled_owned(keep_gate(registration, gate)));
-    let scope = Scope::node(options.driver.clone(), options.node.clone());
-    Publisher::start(options.client.clone(), scope, open, move |error| {
-        plugin.on_background_error(&BackgroundError::Publish(error.clone()));
-    })
-}
-
-/// Slices are made only while the kubelet can call.
-async fn keep_gate(mut registration: watch::Receiver<Registration>, gate: watch::Sender<Gate>) {
-    loop {
-        let now = match &*registration.borrow_and_update() {
-            Registration::Registered { epoch } => Gate::open(*epoch),
-            _ => Gate::Closed,
-        };
-        gate.send_replace(now);
-        if registration.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Says what is wrong when the kubelet does not register the plugin, once for each time.
 async fn tell_if_unregistered<P: DriverPlugin>(
     plugin: Arc<P>,
@@ -294,6 +276,8 @@ struct Parts {
     registrar: RegistrationServer,
     registrar_end: ServerEnd,
     dra: DraServer,
+    /// Ends once this instance does not publish any more.
+    turns: JoinHandle<()>,
 }
 
 impl Parts {
@@ -343,5 +327,7 @@ impl Parts {
             self.dra.served.abort();
         }
         drop(self.dra.socket);
+        // It has begun to end with the first of these steps.
+        let _ = self.turns.await;
     }
 }

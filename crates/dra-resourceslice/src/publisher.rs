@@ -6,6 +6,7 @@ mod budget;
 mod cache;
 mod owner;
 mod pool_task;
+mod relist;
 mod status;
 mod sync;
 mod task;
@@ -23,14 +24,22 @@ pub use status::{PoolState, PoolStatus, SliceStatus};
 
 use crate::{DriverResources, ErrorClass, Feature, PoolName, Problem, PublishError, Scope};
 
-/// Whether slices may be created now.
+/// What a publisher may write now.
 ///
 /// A pod that is scheduled onto a slice before the kubelet has registered the driver fails its first prepare, and
-/// the kubelet tries again only after 60 to 90 s. So node-local slices are created only while registered. Closing
-/// the gate deletes nothing.
+/// the kubelet tries again only after 60 to 90 s. So node-local slices are created only while registered. And of
+/// several publishers of one scope only one may write, or they would undo each other's work. No change of the gate
+/// deletes anything.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Gate {
+    /// Nothing is written, because another publisher of the same scope has the turn. The wish is still compared with
+    /// what is there: once the other one has published the same, this one's tickets are served too.
+    ///
+    /// A plan in progress stops between two writes; [`SliceStatus::standby_since`] tells when it has. A write under way
+    /// has ended after 5 s in any case, as requests have that deadline. Leaving this state, a publisher lists afresh
+    /// before it plans.
+    Standby,
     /// No slices are created; those that exist are kept right.
     Closed,
     /// Slices are created.
@@ -56,6 +65,10 @@ impl Gate {
 
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::Open { .. })
+    }
+
+    pub(crate) fn is_standby(self) -> bool {
+        self == Self::Standby
     }
 }
 
@@ -172,7 +185,8 @@ pub struct Published {
 
 impl Ticket {
     /// Waits until every pool of the wish has been seen whole in the API, and pools that are no longer wished for
-    /// are gone. That is as long as the API server is away, or the gate is closed and slices are missing.
+    /// are gone, whoever has written that. It waits for as long as the API server is away, the gate is closed and
+    /// slices are missing, or another publisher has the turn and wishes for something else.
     ///
     /// # Errors
     /// - [`PublishError::Invalid`] or [`PublishError::Api`] when a pool was refused; other pools are published.

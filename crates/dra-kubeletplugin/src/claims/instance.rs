@@ -6,7 +6,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::time::Instant;
@@ -18,6 +21,8 @@ use crate::lock::{FileLock, LockError, Mode, Span, lock, write_note};
 #[derive(Debug)]
 pub(crate) struct Instance {
     lock: FileLock,
+    /// Its own start's count; 0 before that is counted.
+    number: AtomicU64,
     /// The start count at the last reading of the records that was done alone.
     read_alone_at: Mutex<Option<u64>>,
 }
@@ -41,7 +46,7 @@ impl Instance {
         let path = path(data);
         let mode = if pod_uid.is_some() { Mode::Shared } else { Mode::Exclusive };
         match lock(&path, Span::WHOLE, mode, deadline).await {
-            Ok(lock) => Ok(Self { lock, read_alone_at: Mutex::default() }),
+            Ok(lock) => Ok(Self { lock, number: AtomicU64::default(), read_alone_at: Mutex::default() }),
             Err(LockError::Busy { path }) => {
                 let text = std::fs::read_to_string(path).unwrap_or_default();
                 let note = text.lines().nth(1).unwrap_or("it left no note").to_owned();
@@ -54,8 +59,14 @@ impl Instance {
     /// Counts this start. The caller has the admission lock.
     pub(crate) fn count_start(&self, pod_uid: Option<&str>) -> Result<(), LockError> {
         let starts = self.starts()? + 1;
+        self.number.store(starts, Ordering::Relaxed);
         let pod = pod_uid.map_or_else(|| "rolling updates off".to_owned(), |uid| format!("pod {uid}"));
         self.lock.write_note(&format!("{starts}\npid {}, {pod}\n", std::process::id()))
+    }
+
+    /// The number of its start: higher than those of all that started before.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
     }
 
     /// Whether no other instance lives. Holds for as long as the caller has the admission lock.
@@ -125,6 +136,7 @@ mod tests {
         let two = join(folder.path(), Some("b")).await.unwrap();
         assert!(!one.trusts_memory().unwrap(), "another one lives");
         one.have_read().unwrap();
+        assert_eq!((one.number(), two.number()), (1, 2));
         drop(two);
         assert!(!one.trusts_memory().unwrap(), "another one may have written since");
         one.have_read().unwrap();

@@ -18,6 +18,7 @@ mod exclusivity;
 mod formats;
 mod overlapping_calls;
 mod prepare;
+mod publishing_turns;
 mod registration;
 mod restart;
 mod roll_back;

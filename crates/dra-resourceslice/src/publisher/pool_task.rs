@@ -215,6 +215,16 @@ impl PoolTask {
         }
     }
 
+    /// There is something to write, which is another publisher's to do.
+    pub(super) fn stand_by(&mut self) {
+        self.gated = false;
+        self.due = None;
+        self.held_until = None;
+        self.troubled_until = None;
+        self.status.last_error = None;
+        self.status.state = self.open_state();
+    }
+
     /// There are slices to create, which has to wait for the gate.
     pub(super) fn hold(&mut self) {
         self.gated = true;

@@ -1,6 +1,6 @@
 //! What a publisher tells about itself.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use crate::{Feature, PoolName, Problem, PublishError};
 
@@ -10,10 +10,13 @@ use crate::{Feature, PoolName, Problem, PublishError};
 pub struct SliceStatus {
     /// How many wishes there have been; 0 before the first.
     pub wish: u64,
-    /// Whether the slices in the API have been seen at all.
+    /// Whether the slices in the API have been seen at all, and afresh if another publisher has written until now.
     pub listed: bool,
     /// Whether slices may be created.
     pub gate_open: bool,
+    /// Since when nothing is written because another publisher has the turn, or because none was given yet; `None`
+    /// while this one writes.
+    pub standby_since: Option<Instant>,
     /// The pools of the wish, and those that are still to be deleted.
     pub pools: BTreeMap<PoolName, PoolStatus>,
     /// The last failure to list or watch, until that works again.

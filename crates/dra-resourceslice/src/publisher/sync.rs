@@ -24,7 +24,7 @@ enum Round {
 impl Task {
     /// Brings all pools up to date that are due.
     pub(super) async fn sync_due(&mut self) {
-        if !self.cache.is_listed() || self.wish == 0 {
+        if !self.cache.is_listed() || self.wish == 0 || !self.lists_before_plans().await {
             return;
         }
         self.find_unwished();
@@ -103,7 +103,7 @@ impl Task {
             pool.settle(Instant::now());
             return Round::Done;
         }
-        if plan.needs_fresh_list && !std::mem::replace(listed, true) {
+        if plan.needs_fresh_list && !self.gate_in_force.is_standby() && !std::mem::replace(listed, true) {
             return self.list_again(pool).await;
         }
         self.carry_out(name, pool, plan).await
@@ -167,12 +167,8 @@ impl Task {
     }
 
     async fn list_again(&mut self, pool: &mut PoolTask) -> Round {
-        // Without the pool's name, which older API servers refuse; the cache takes only what is in scope.
-        match self.api.list(&self.api.scope().field_selector(false)).await {
-            Ok(listed) => {
-                self.cache.replace(listed.slices, &listed.version);
-                Round::Again
-            }
+        match self.list().await {
+            Ok(()) => Round::Again,
             Err(error) => {
                 self.report(&error);
                 pool.fail(error, Instant::now());
@@ -182,8 +178,12 @@ impl Task {
     }
 
     async fn carry_out(&mut self, name: &PoolName, pool: &mut PoolTask, plan: Plan) -> Round {
+        if self.gate_in_force.is_standby() {
+            pool.stand_by();
+            return Round::Done;
+        }
         let creates = plan.writes.iter().any(|write| matches!(write, Write::Create(_)));
-        if creates && !self.may_create() {
+        if creates && !self.gate_in_force.is_open() {
             self.waiting.get_or_insert_with(Instant::now);
             pool.hold();
             return Round::Done;

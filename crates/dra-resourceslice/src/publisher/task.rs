@@ -13,6 +13,7 @@ use super::{
     cache::Cache,
     owner::Owner,
     pool_task::PoolTask,
+    relist::Relist,
     watch::{self, Event},
 };
 use crate::{PoolName, PublishError, features::Features};
@@ -35,6 +36,10 @@ pub(super) struct Task {
     pub(super) pools: BTreeMap<PoolName, PoolTask>,
     /// The number of the wish in force.
     pub(super) wish: u64,
+    /// The gate as it was taken note of, which is only done between two writes.
+    pub(super) gate_in_force: Gate,
+    standby_since: Option<std::time::Instant>,
+    pub(super) relist: Relist,
     /// Since when slices wait for the gate.
     pub(super) waiting: Option<Instant>,
     told_not_registered: bool,
@@ -62,6 +67,9 @@ impl Task {
             dropped: Features::new(),
             pools: BTreeMap::new(),
             wish: 0,
+            gate_in_force: Gate::Closed,
+            standby_since: None,
+            relist: Relist::default(),
             waiting: None,
             told_not_registered: false,
             epoch: None,
@@ -117,11 +125,6 @@ impl Task {
         self.wishes.has_changed().unwrap_or(false) || self.gate.has_changed().unwrap_or(false)
     }
 
-    /// Whether slices may be created.
-    pub(super) fn may_create(&self) -> bool {
-        self.gate.borrow().is_open()
-    }
-
     /// Hands an error to the driver.
     pub(super) fn report(&self, error: &PublishError) {
         tracing::debug!(driver = %self.api.scope().driver(), %error, "publishing slices");
@@ -148,7 +151,14 @@ impl Task {
     }
 
     fn accept_gate(&mut self) {
-        let Gate::Open { epoch } = *self.gate.borrow_and_update() else { return };
+        let gate = *self.gate.borrow_and_update();
+        let before = std::mem::replace(&mut self.gate_in_force, gate);
+        match gate {
+            Gate::Standby => self.stand_by(),
+            _ if before.is_standby() => self.take_over(),
+            _ => {}
+        }
+        let Gate::Open { epoch } = gate else { return };
         let now = Instant::now();
         self.waiting = None;
         self.told_not_registered = false;
@@ -158,6 +168,24 @@ impl Task {
             self.owner.suspect();
             self.pools.values_mut().for_each(|pool| pool.registered(now));
         }
+    }
+
+    /// Leaves the writing to another publisher.
+    fn stand_by(&mut self) {
+        self.standby_since.get_or_insert_with(std::time::Instant::now);
+        self.waiting = None;
+        let now = Instant::now();
+        self.pools.values_mut().for_each(|pool| pool.touch(now));
+        // Whoever has closed the gate waits for this.
+        self.tell();
+    }
+
+    /// Goes on where another publisher has left off.
+    fn take_over(&mut self) {
+        let now = Instant::now();
+        self.standby_since = None;
+        self.relist.due = Some(now);
+        self.pools.values_mut().for_each(|pool| pool.registered(now));
     }
 
     fn see(&mut self, event: Event) {
@@ -200,7 +228,8 @@ impl Task {
         let pools = self.pools.values().filter_map(|pool| pool.due).filter(|_| self.cache.is_listed());
         let gate =
             self.waiting.filter(|_| !self.told_not_registered).map(|since| since + TELL_NOT_REGISTERED);
-        let wakes = pools.chain(gate).chain(self.owner.ask_again());
+        let list = self.relist.due.filter(|_| self.wish > 0 && self.cache.is_listed());
+        let wakes = pools.filter(|_| list.is_none()).chain(list).chain(gate).chain(self.owner.ask_again());
         wakes.min().unwrap_or_else(|| Instant::now() + NEVER)
     }
 
@@ -227,10 +256,11 @@ impl Task {
         let pools = shown.map(|(name, pool)| (name.clone(), pool.status.clone())).collect();
         self.status.send_replace(SliceStatus {
             wish: self.wish,
-            listed: self.cache.is_listed(),
-            gate_open: self.may_create(),
+            listed: self.cache.is_listed() && self.relist.due.is_none(),
+            gate_open: self.gate_in_force.is_open(),
+            standby_since: self.standby_since,
             pools,
-            last_error: self.last_error.clone(),
+            last_error: self.relist.error.as_ref().or(self.last_error.as_ref()).cloned(),
         });
     }
 }

@@ -4,6 +4,7 @@ mod budgets;
 mod errors;
 mod fake;
 mod publishing;
+mod standby;
 mod watching;
 
 use std::{

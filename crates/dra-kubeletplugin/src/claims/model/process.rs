@@ -145,7 +145,7 @@ async fn start(
     let (data, deadline) = (world.data(), Instant::now() + START);
     let pod = shared.then(|| format!("pod-{id}"));
     let instance = match Instance::join(&data, pod.as_deref(), deadline).await {
-        Ok(instance) => instance,
+        Ok(instance) => Arc::new(instance),
         Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
     };
     let config = ClaimsConfig {

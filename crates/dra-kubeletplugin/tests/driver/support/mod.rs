@@ -3,12 +3,14 @@
 mod direct;
 mod driver;
 mod rig;
+mod writers;
 
 use std::time::Duration;
 
 pub(crate) use direct::Direct;
 pub(crate) use driver::{Answer, Note, TestDriver, fail, usual};
 pub(crate) use rig::{DRIVER, NODE, Rig, admin, device, share};
+pub(crate) use writers::Writers;
 
 /// Far longer than anything here takes, on a busy machine too.
 pub(crate) const SOON: Duration = Duration::from_secs(30);

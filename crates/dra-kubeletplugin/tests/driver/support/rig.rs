@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use dra_kubeletplugin::kube::Client;
 use dra_kubeletplugin::{Handle, Options, Registration};
 use dra_testkit::TempNode;
 use dra_testkit::api::{ApiServer, Matcher, Verb};
@@ -57,7 +58,12 @@ impl Rig {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), self.api.client())
+        self.options_with(self.api.client())
+    }
+
+    /// The same, with a client of the test's own.
+    pub(crate) fn options_with(&self, client: Client) -> Options {
+        Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), client)
             .kubelet_root(self.node.kubelet())
             .cdi_root(self.node.cdi())
             .boot_id("boot-1")
