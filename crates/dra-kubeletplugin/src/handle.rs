@@ -4,13 +4,14 @@ use dra_resourceslice::{DriverResources, Publisher, SliceStatus, Ticket};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{error::RunError, registration::Registration};
+use crate::{error::RunError, health::HealthReporter, registration::Registration};
 
 /// A running plugin. Dropping it stops the plugin without waiting.
 #[derive(Debug)]
 #[must_use = "dropping the handle stops the plugin"]
 pub struct Handle {
     pub(crate) publisher: Publisher,
+    pub(crate) health: HealthReporter,
     pub(crate) registration: watch::Receiver<Registration>,
     pub(crate) stop: CancellationToken,
     pub(crate) main: JoinHandle<Result<(), RunError>>,
@@ -28,6 +29,12 @@ impl Handle {
     #[expect(clippy::must_use_candidate, reason = "most drivers publish once and watch `slices`, if at all")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         self.publisher.publish(resources)
+    }
+
+    /// Tells the kubelet how devices are, if [`Options::health`](crate::Options::health) is on.
+    #[must_use]
+    pub fn health(&self) -> HealthReporter {
+        self.health.clone()
     }
 
     /// Where the registration stands, as a watch.

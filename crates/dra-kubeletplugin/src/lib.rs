@@ -9,6 +9,7 @@ mod digest;
 mod error;
 mod fault;
 mod handle;
+mod health;
 mod held;
 mod lock;
 mod names;
@@ -41,6 +42,7 @@ pub use crate::{
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
+    health::{DeviceHealth, HealthReporter, HealthStatus},
     held::{HeldClaim, HeldDevice, UnprepareReason},
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
     options::Options,

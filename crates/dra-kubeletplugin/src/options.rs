@@ -28,6 +28,7 @@ pub struct Options {
     pub(crate) pod_uid: Option<String>,
     pub(crate) max_parallel: usize,
     pub(crate) boot_id: Option<String>,
+    pub(crate) health: bool,
     pub(crate) kubelet_in_process: bool,
 }
 
@@ -44,6 +45,7 @@ impl Options {
             pod_uid: None,
             max_parallel: 16,
             boot_id: None,
+            health: false,
             kubelet_in_process: false,
         }
     }
@@ -75,6 +77,13 @@ impl Options {
     /// How many calls of the driver may run at once, 16 by default. 1 serves one after the other, as the Go helper.
     pub fn max_parallel(mut self, calls: usize) -> Self {
         self.max_parallel = calls;
+        self
+    }
+
+    /// Offers the kubelet reports on the health of devices, made with [`Handle::health`]. Off by default: a driver that
+    /// offers them and reports nothing has all its devices shown as unknown.
+    pub fn health(mut self, yes: bool) -> Self {
+        self.health = yes;
         self
     }
 
@@ -110,6 +119,7 @@ impl std::fmt::Debug for Options {
             .field("cdi_root", &self.cdi_root)
             .field("pod_uid", &self.pod_uid)
             .field("max_parallel", &self.max_parallel)
+            .field("health", &self.health)
             .finish_non_exhaustive()
     }
 }

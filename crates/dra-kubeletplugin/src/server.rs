@@ -2,6 +2,8 @@
 
 mod connection;
 mod dra;
+mod health;
 
 pub(crate) use connection::Connections;
 pub(crate) use dra::{DraService, SUPPORTED_VERSIONS};
+pub(crate) use health::{HEALTH_VERSIONS, HealthService};

@@ -22,16 +22,20 @@ use crate::{
     claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
+    health::HealthReporter,
     options::Options,
     paths::{Paths, is_dra_socket, is_registration_socket_of},
     plugin::DriverPlugin,
     publishing,
     registration::{Events, Registration, RegistrationServer, ServerEnd, Sweep, follow, sweep_dead_sockets},
-    server::{Connections, DraService, SUPPORTED_VERSIONS},
+    server::{Connections, DraService, HEALTH_VERSIONS, HealthService, SUPPORTED_VERSIONS},
     socket::BoundSocket,
     wire::{
         dra_v1::dra_plugin_server::DraPluginServer,
-        dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginV1beta1, registration::PluginInfo,
+        dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginV1beta1,
+        health_v1::dra_resource_health_server::DraResourceHealthServer,
+        health_v1alpha1::dra_resource_health_server::DraResourceHealthServer as DraResourceHealthV1alpha1,
+        registration::PluginInfo,
     },
 };
 
@@ -70,7 +74,13 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let stop = CancellationToken::new();
     // Dropped with an early return, it stops what has been started.
     let guard = stop.clone().drop_guard();
-    let dra = DraServer::start(Arc::clone(&claims), &paths, events.clone(), options.kubelet_in_process)?;
+    let health = HealthReporter::new();
+    let served = Served {
+        claims: Arc::clone(&claims),
+        health: options.health.then(|| health.clone()),
+        instance: Arc::clone(&instance),
+    };
+    let dra = DraServer::start(served, &paths, events.clone(), options.kubelet_in_process)?;
     let (registrar, registrar_end) = register(&options, &paths, events)?;
     tokio::spawn(follow(received, state));
     tokio::spawn(stop.clone().run_until_cancelled_owned(Arc::clone(&claims).recover()));
@@ -90,7 +100,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     guard.disarm();
     let parts = Parts { registrar, registrar_end, dra, turns };
     let main = tokio::spawn(parts.run(stop.clone()));
-    Ok(Handle { publisher, registration, stop, main })
+    Ok(Handle { publisher, health, registration, stop, main })
 }
 
 /// New at each start, so that no socket name is ever used twice.
@@ -176,11 +186,13 @@ fn register(
     paths: &Paths,
     events: Events,
 ) -> Result<(RegistrationServer, ServerEnd), StartError> {
+    let health = HEALTH_VERSIONS.into_iter().filter(|_| options.health);
+    let versions = SUPPORTED_VERSIONS.into_iter().chain(health);
     let info = PluginInfo {
         r#type: "DRAPlugin".to_owned(),
         name: options.driver.to_string(),
         endpoint: paths.dra.to_string_lossy().into_owned(),
-        supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
+        supported_versions: versions.map(str::to_owned).collect(),
     };
     let started = RegistrationServer::start(&paths.registration_dot, &paths.registration, info, events);
     started.map_err(|source| StartError::Socket { path: paths.registration.clone(), source })
@@ -193,9 +205,17 @@ struct DraServer {
     served: JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
+/// What is served on it.
+struct Served<P: DriverPlugin> {
+    claims: Arc<Claims<P>>,
+    /// If the kubelet may ask for it.
+    health: Option<HealthReporter>,
+    instance: Arc<Instance>,
+}
+
 impl DraServer {
     fn start<P: DriverPlugin>(
-        claims: Arc<Claims<P>>,
+        served: Served<P>,
         paths: &Paths,
         events: Events,
         count_own: bool,
@@ -205,11 +225,18 @@ impl DraServer {
         let listener = socket.take_listener().ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         let listener = UnixListener::from_std(listener).map_err(fail)?;
         let connections = Connections::new(listener, events, count_own);
-        let service = DraService(claims);
+        let service = DraService(served.claims);
         let stop = CancellationToken::new();
+        let health = served.health.map(|reporter| {
+            let instance = served.instance;
+            let neighbours = move || instance.neighbours();
+            HealthService { reporter, neighbours, stop: stop.clone() }
+        });
         let served = tonic::transport::Server::builder()
             .add_service(DraPluginServer::new(service.clone()))
             .add_service(DraPluginV1beta1::new(service))
+            .add_optional_service(health.clone().map(DraResourceHealthServer::new))
+            .add_optional_service(health.map(DraResourceHealthV1alpha1::new))
             .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
         Ok(Self { socket, stop, served: tokio::spawn(served) })
     }

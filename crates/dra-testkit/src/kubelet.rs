@@ -5,14 +5,15 @@
 //! that tests are fast; [`KubeletBuilder`] sets them.
 //!
 //! What differs: the folder is polled; a socket whose name makes an HTTP server in Rust refuse the real kubelet's
-//! call is refused here too, before the call, so a driver in Go needs an `@` in its socket's name as well; the
-//! health service is not called; there are no pods and no containers beyond [`Kubelet::prepare_pod`].
+//! call is refused here too, before the call, so a driver in Go needs an `@` in its socket's name as well; there are
+//! no pods and no containers beyond [`Kubelet::prepare_pod`].
 
 mod authority;
 mod calls;
 mod claims;
 mod connection;
 mod error;
+mod health;
 mod manager;
 mod options;
 mod plugins;
@@ -33,6 +34,7 @@ use tokio::task::JoinHandle;
 
 pub use claims::{Answer, ClaimRef, PreparedDevice};
 pub use error::KubeletError;
+pub use health::{DeviceHealth, Health, HealthService};
 pub use options::KubeletBuilder;
 pub use plugins::RegisteredPlugin;
 pub use pods::{PreparedClaim, PreparedPod};
@@ -123,6 +125,43 @@ impl Kubelet {
     #[must_use]
     pub fn refused(&self) -> BTreeMap<PathBuf, String> {
         self.plugins.refused()
+    }
+
+    /// What the plugins of a driver have said of its devices, by pool and name.
+    #[must_use]
+    pub fn health(&self, driver: &str) -> BTreeMap<(String, String), DeviceHealth> {
+        self.plugins.health.of(driver)
+    }
+
+    /// Waits until what is known of a driver's devices is as `wanted` says.
+    ///
+    /// # Errors
+    /// After `timeout`, with what is known.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing but the wait is lost.
+    pub async fn wait_health(
+        &self,
+        driver: &str,
+        timeout: Duration,
+        wanted: impl Fn(&BTreeMap<(String, String), DeviceHealth>) -> bool,
+    ) -> Result<(), KubeletError> {
+        let mut changes = self.plugins.health.changes();
+        let search = async {
+            loop {
+                changes.mark_unchanged();
+                if wanted(&self.health(driver)) {
+                    return;
+                }
+                // The sender lives as long as `self`, so this cannot fail.
+                let _ = changes.changed().await;
+            }
+        };
+        tokio::time::timeout(timeout, search).await.map_err(|_| KubeletError::NotHealthyInTime {
+            driver: driver.to_owned(),
+            waited: timeout,
+            known: self.health(driver),
+        })
     }
 
     /// Waits until a plugin of the driver is registered and connected, and returns the newest.

@@ -15,6 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::keyed::locked;
+use crate::health::Neighbours;
 use crate::lock::{FileLock, LockError, Mode, Span, lock, write_note};
 
 /// This process among the instances of the driver.
@@ -72,6 +73,12 @@ impl Instance {
     /// Whether no other instance lives. Holds for as long as the caller has the admission lock.
     pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
         self.lock.is_alone()
+    }
+
+    /// The other instances, as they are now. What cannot be read counts as one that lives: the caller takes more care then.
+    pub(crate) fn neighbours(&self) -> Neighbours {
+        let alone = self.lock.is_alone().unwrap_or(false);
+        Neighbours { any: !alone, starts: self.starts().unwrap_or_default() }
     }
 
     /// Whether the records can have changed only by this process since it read them. Holds for as long as the caller

@@ -68,11 +68,8 @@ impl<P: DriverPlugin> Claims<P> {
                 }
                 None => self.unprepare_unknown(claim).await,
             },
-            Found::Stored { phase, record } => {
-                self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
-            }
-            // What can be read of it is enough for that.
-            Found::Newer { phase, record: Some(record), .. } => {
+            // What can be read of a later format's record is enough for that.
+            Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } => {
                 self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
             Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,

@@ -106,7 +106,9 @@ async fn an_adopted_claim_with_another_device_by_now_is_unprepared_first() {
 async fn adopted_shares_of_one_device_are_completed_one_after_the_other() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
     let claims = [1, 2].map(|number| rig.claim(&format!("share-{number}"), &[share("gpu-0", number)]));
-    claims.iter().for_each(|claim| driver.find_in_old_books(in_old_books(claim, "gpu-0")));
+    for claim in &claims {
+        driver.find_in_old_books(in_old_books(claim, "gpu-0"));
+    }
     let _handle = rig.start(&driver).await;
     // Whether these are shares the other program's books do not say.
     let third = rig.claim("share-3", &[share("gpu-0", 3)]);

@@ -16,6 +16,7 @@ mod damage;
 mod descriptors;
 mod exclusivity;
 mod formats;
+mod health;
 mod overlapping_calls;
 mod prepare;
 mod publishing_turns;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::claims::ClaimRef;
+use super::health::DeviceHealth;
 
 /// Why the kubelet stand-in could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,16 @@ pub enum KubeletError {
         waited: Duration,
         /// The sockets that could not be registered, with the latest reason.
         refused: BTreeMap<PathBuf, String>,
+    },
+    /// What a driver said of its devices was not what was waited for.
+    #[error("the devices of driver {driver:?} were not as wanted within {} ms; known is {known:?}", .waited.as_millis())]
+    NotHealthyInTime {
+        /// Name of the driver.
+        driver: String,
+        /// How long was waited.
+        waited: Duration,
+        /// What was known, by pool and name.
+        known: BTreeMap<(String, String), DeviceHealth>,
     },
     /// No plugin of the driver is registered.
     #[error("{method}: DRA driver {driver} is not registered; {}; wait for its registration first", describe(.refused))]

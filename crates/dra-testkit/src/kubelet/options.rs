@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::api::ApiServer;
 
 use super::Kubelet;
+use super::health::HealthService;
 use super::services::DraService;
 
 /// Options of a [`Kubelet`]; by default the real kubelet's deadlines, but shorter pauses.
@@ -24,6 +25,8 @@ use super::services::DraService;
 pub struct KubeletBuilder {
     pub(super) root: PathBuf,
     pub(super) services: Vec<DraService>,
+    pub(super) health_services: Vec<HealthService>,
+    pub(super) health_pause: Duration,
     pub(super) poll: Duration,
     pub(super) dial_timeout: Duration,
     pub(super) call_timeout: Duration,
@@ -45,6 +48,8 @@ impl KubeletBuilder {
         Self {
             root: root.to_owned(),
             services: vec![DraService::V1, DraService::V1Beta1],
+            health_services: vec![HealthService::V1, HealthService::V1Alpha1],
+            health_pause: Duration::from_millis(50),
             poll: Duration::from_millis(20),
             dial_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(45),
@@ -58,6 +63,19 @@ impl KubeletBuilder {
     /// The services that this kubelet knows. Default: `v1` and `v1beta1`.
     pub fn services(mut self, known: impl IntoIterator<Item = DraService>) -> Self {
         self.services = known.into_iter().collect();
+        self
+    }
+
+    /// The health services that this kubelet knows, in its order. Default: `v1` and `v1alpha1`; none plays a kubelet with
+    /// the feature gate `ResourceHealthStatus` off.
+    pub fn health_services(mut self, known: impl IntoIterator<Item = HealthService>) -> Self {
+        self.health_services = known.into_iter().collect();
+        self
+    }
+
+    /// How long it takes to open a stream of device health again. Default 50 ms; the real kubelet waits 5 s.
+    pub fn health_pause(mut self, pause: Duration) -> Self {
+        self.health_pause = pause;
         self
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::connection::{self, Client};
+use super::health::{self, HealthService, Reports};
 use super::services::DraService;
 use crate::api::lock;
 
@@ -24,6 +25,8 @@ pub struct RegisteredPlugin {
     pub endpoint: PathBuf,
     /// The service that the kubelet uses.
     pub service: DraService,
+    /// The health service that the kubelet uses, if the plugin has one that it knows.
+    pub health: Option<HealthService>,
     /// What the plugin advertised, in its order.
     pub advertised: Vec<String>,
     /// Whether the kubelet's connection to the DRA socket is open.
@@ -43,6 +46,7 @@ pub(super) enum Link {
 pub(super) struct Plugins {
     state: Mutex<State>,
     changed: watch::Sender<()>,
+    pub(super) health: Arc<Reports>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +70,12 @@ impl Plugins {
     ///
     /// # Errors
     /// The kubelet's reason if another plugin of the driver has the same endpoint.
-    pub(super) fn add(&self, info: RegisteredPlugin, pauses: (Duration, Duration)) -> Result<(), String> {
+    pub(super) fn add(
+        &self,
+        info: RegisteredPlugin,
+        pauses: (Duration, Duration),
+        health_pause: Duration,
+    ) -> Result<(), String> {
         let mut state = lock(&self.state);
         let twin =
             state.plugins.iter().find(|p| p.info.driver == info.driver && p.info.endpoint == info.endpoint);
@@ -79,6 +88,13 @@ impl Plugins {
         let stop = CancellationToken::new();
         let (sender, link) = watch::channel(Link::Connecting);
         let (endpoint, changed) = (info.endpoint.clone(), self.changed.clone());
+        if let Some(service) = info.health {
+            let (reports, driver) = (Arc::clone(&self.health), info.driver.clone());
+            let link = link.clone();
+            tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+                watch_health(link, reports, driver, service, health_pause).await;
+            }));
+        }
         tokio::spawn(
             stop.clone().run_until_cancelled_owned(keep_connected(endpoint, pauses, sender, changed)),
         );
@@ -160,6 +176,26 @@ impl Plugin {
 
     fn describe(&self) -> RegisteredPlugin {
         RegisteredPlugin { connected: self.is_connected(), ..self.info.clone() }
+    }
+}
+
+/// Reads the plugin's stream of device health over each connection in turn.
+async fn watch_health(
+    mut link: watch::Receiver<Link>,
+    reports: Arc<Reports>,
+    driver: String,
+    service: HealthService,
+    pause: Duration,
+) {
+    loop {
+        let client = match link.wait_for(|link| matches!(link, Link::Ready(_))).await.as_deref() {
+            Ok(Link::Ready(client)) => client.clone(),
+            _ => return,
+        };
+        tokio::select! {
+            () = health::follow(Arc::clone(&reports), driver.clone(), service, client, pause) => return,
+            gone = link.wait_for(|link| !matches!(link, Link::Ready(_))) => if gone.is_err() { return },
+        }
     }
 }
 

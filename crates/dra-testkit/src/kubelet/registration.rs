@@ -12,6 +12,7 @@ use tokio_util::sync::DropGuard;
 
 use super::authority;
 use super::connection::{self, Client};
+use super::health;
 use super::options::KubeletBuilder;
 use super::plugins::{Plugins, RegisteredPlugin};
 use super::services;
@@ -43,8 +44,8 @@ pub(super) async fn register(
         .map_err(|_| format!("GetInfo was not answered within {} s", GET_INFO.as_secs()))?
         .map_err(|status| format!("GetInfo failed: {status}"))?
         .into_inner();
-    let added =
-        describe(socket, info, options).and_then(|plugin| plugins.add(plugin, options.reconnect_pause));
+    let added = describe(socket, info, options)
+        .and_then(|plugin| plugins.add(plugin, options.reconnect_pause, options.health_pause));
     if let Err(reason) = added {
         let refusal = RegistrationStatus {
             plugin_registered: false,
@@ -118,6 +119,7 @@ fn describe(socket: &Path, info: PluginInfo, options: &KubeletBuilder) -> Result
         socket: socket.to_owned(),
         endpoint,
         service,
+        health: health::choose(&supported_versions, &options.health_services),
         advertised: supported_versions,
         connected: false,
     })

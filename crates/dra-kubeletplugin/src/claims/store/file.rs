@@ -48,7 +48,7 @@ impl Records for FileRecords {
         match store.make() {
             // Pods must be able to end on a full disk; a record that is to be written needs space anyway.
             Err(error) if is_full(&error.source) => {
-                tracing::error!(%error, "cannot make the folder of the records yet")
+                tracing::error!(%error, "cannot make the folder of the records yet");
             }
             made => made?,
         }

@@ -1,0 +1,105 @@
+//! Health of devices on the wire, in both versions that kubelets speak.
+
+use std::{
+    pin::Pin,
+    time::{Duration, SystemTime},
+};
+
+use futures::stream::{Stream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    health::{HealthReporter, Neighbours, Report, reports},
+    wire::{health_v1 as v1, health_v1alpha1 as v1alpha1},
+};
+
+/// What the kubelet is told that we serve. It takes v1 if it knows it, whatever the order (kubelet 1.37).
+pub(crate) const HEALTH_VERSIONS: [&str; 2] = ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+
+/// Serves the kubelet's streams until it is stopped.
+#[derive(Clone)]
+pub(crate) struct HealthService<N> {
+    pub(crate) reporter: HealthReporter,
+    pub(crate) neighbours: N,
+    pub(crate) stop: CancellationToken,
+}
+
+type Messages<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
+
+impl<N: Fn() -> Neighbours + Clone + Send + Sync + 'static> HealthService<N> {
+    /// Streams have no end of their own: a stop must not wait for them.
+    fn messages<M: 'static>(&self, message: fn(Vec<Report>) -> M) -> Response<Messages<M>> {
+        let reports = reports(self.reporter.clone(), self.neighbours.clone());
+        let messages = reports.map(move |reports| Ok(message(reports)));
+        Response::new(Box::pin(messages.take_until(self.stop.clone().cancelled_owned())))
+    }
+}
+
+#[tonic::async_trait]
+impl<N: Fn() -> Neighbours + Clone + Send + Sync + 'static> v1::dra_resource_health_server::DraResourceHealth
+    for HealthService<N>
+{
+    type NodeWatchResourcesStream = Messages<v1::NodeWatchResourcesResponse>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        Ok(self.messages(|reports| {
+            let devices = reports.into_iter().map(|report| {
+                let (said, lease) = (unix_seconds(report.said), lease_seconds(&report));
+                v1::DeviceHealth {
+                    device: Some(v1::DeviceIdentifier {
+                        pool_name: report.device.pool.to_string(),
+                        device_name: report.device.device.to_string(),
+                    }),
+                    health: report.health.status.on_the_wire(),
+                    last_updated_time: said,
+                    health_check_timeout_seconds: lease,
+                    message: report.health.message.unwrap_or_default(),
+                }
+            });
+            v1::NodeWatchResourcesResponse { devices: devices.collect() }
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl<N: Fn() -> Neighbours + Clone + Send + Sync + 'static>
+    v1alpha1::dra_resource_health_server::DraResourceHealth for HealthService<N>
+{
+    type NodeWatchResourcesStream = Messages<v1alpha1::NodeWatchResourcesResponse>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1alpha1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        Ok(self.messages(|reports| {
+            let devices = reports.into_iter().map(|report| {
+                let (said, lease) = (unix_seconds(report.said), lease_seconds(&report));
+                v1alpha1::DeviceHealth {
+                    device: Some(v1alpha1::DeviceIdentifier {
+                        pool_name: report.device.pool.to_string(),
+                        device_name: report.device.device.to_string(),
+                    }),
+                    health: report.health.status.on_the_wire(),
+                    last_updated_time: said,
+                    health_check_timeout_seconds: lease,
+                    message: report.health.message.unwrap_or_default(),
+                }
+            });
+            v1alpha1::NodeWatchResourcesResponse { devices: devices.collect() }
+        }))
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn lease_seconds(report: &Report) -> i64 {
+    let lease: Duration = report.health.lease_or_default();
+    i64::try_from(lease.as_secs()).unwrap_or(i64::MAX)
+}
