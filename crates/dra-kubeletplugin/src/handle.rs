@@ -1,6 +1,6 @@
 //! What the author holds while the plugin runs.
 
-use dra_resourceslice::{DriverResources, Publisher, SliceStatus, Ticket};
+use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,12 @@ impl Handle {
     #[must_use]
     pub fn health(&self) -> HealthReporter {
         self.health.clone()
+    }
+
+    /// Sets and clears taints of published devices, without publishing anew.
+    #[must_use]
+    pub fn taints(&self) -> DeviceTaints {
+        self.publisher.taints()
     }
 
     /// Where the registration stands, as a watch.

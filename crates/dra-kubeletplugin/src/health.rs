@@ -7,6 +7,7 @@
 
 mod board;
 mod stream;
+mod taints;
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,6 +18,8 @@ use tokio::sync::watch;
 
 pub(crate) use board::{Board, Report};
 pub(crate) use stream::{Neighbours, reports};
+pub use taints::HealthTaints;
+pub(crate) use taints::keep_tainted;
 
 use crate::claim::DeviceRef;
 

@@ -31,7 +31,8 @@ mod wire;
 
 pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, ForeignFile, Hook, HookName, Mount};
 pub use dra_resourceslice::{
-    self as resourceslice, AttributeValue, Device, DriverResources, Pool, Quantity, SliceStatus, Ticket,
+    self as resourceslice, AttributeValue, Device, DeviceTaints, DriverResources, Pool, Quantity,
+    SliceStatus, Taint, TaintEffect, Ticket,
 };
 pub use {k8s_openapi, kube};
 
@@ -42,7 +43,7 @@ pub use crate::{
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
-    health::{DeviceHealth, HealthReporter, HealthStatus},
+    health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints},
     held::{HeldClaim, HeldDevice, UnprepareReason},
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
     options::Options,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dra_resourceslice::{DriverName, NodeName};
 
-use crate::{error::StartError, handle::Handle, plugin::DriverPlugin};
+use crate::{error::StartError, handle::Handle, health::HealthTaints, plugin::DriverPlugin};
 
 /// Settings of a plugin. Driver, node and client have to be given; the rest has defaults that fit a usual node.
 ///
@@ -29,6 +29,7 @@ pub struct Options {
     pub(crate) max_parallel: usize,
     pub(crate) boot_id: Option<String>,
     pub(crate) health: bool,
+    pub(crate) health_taints: Option<HealthTaints>,
     pub(crate) kubelet_in_process: bool,
 }
 
@@ -46,6 +47,7 @@ impl Options {
             max_parallel: 16,
             boot_id: None,
             health: false,
+            health_taints: None,
             kubelet_in_process: false,
         }
     }
@@ -87,6 +89,12 @@ impl Options {
         self
     }
 
+    /// Taints devices that [`Handle::health`] is told do not work. None by default.
+    pub fn taint_unhealthy(mut self, taints: HealthTaints) -> Self {
+        self.health_taints = Some(taints);
+        self
+    }
+
     /// Which boot of the machine this is, instead of what the kernel says. For tests that play a reboot.
     pub fn boot_id(mut self, id: impl Into<String>) -> Self {
         self.boot_id = Some(id.into());
@@ -120,6 +128,7 @@ impl std::fmt::Debug for Options {
             .field("pod_uid", &self.pod_uid)
             .field("max_parallel", &self.max_parallel)
             .field("health", &self.health)
+            .field("health_taints", &self.health_taints)
             .finish_non_exhaustive()
     }
 }

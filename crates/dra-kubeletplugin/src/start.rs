@@ -22,7 +22,7 @@ use crate::{
     claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
-    health::HealthReporter,
+    health::{HealthReporter, keep_tainted},
     options::Options,
     paths::{Paths, is_dra_socket, is_registration_socket_of},
     plugin::DriverPlugin,
@@ -97,6 +97,10 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     )));
     let (publisher, turns) =
         publishing::start(plugin, &options, turns, instance, registration.clone(), stop.clone());
+    if let Some(policy) = options.health_taints.clone() {
+        let tainting = keep_tainted(policy, health.clone(), publisher.taints());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(tainting));
+    }
     guard.disarm();
     let parts = Parts { registrar, registrar_end, dra, turns };
     let main = tokio::spawn(parts.run(stop.clone()));

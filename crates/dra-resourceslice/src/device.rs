@@ -120,9 +120,14 @@ impl Device {
 
     /// Adds a taint. A taint with the same key and effect is replaced.
     pub fn taint(mut self, taint: Taint) -> Self {
+        self.set_taint(taint);
+        self
+    }
+
+    /// The same, in place.
+    pub(crate) fn set_taint(&mut self, taint: Taint) {
         self.taints.retain(|other| !other.same_slot(&taint));
         self.taints.push(taint);
-        self
     }
 
     /// Adds a consumption of a counter set of the same pool.

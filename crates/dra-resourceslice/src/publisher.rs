@@ -9,6 +9,7 @@ mod pool_task;
 mod relist;
 mod status;
 mod sync;
+mod taints;
 mod task;
 mod watch;
 
@@ -21,6 +22,7 @@ use tokio::{sync::watch as channel, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use status::{PoolState, PoolStatus, SliceStatus};
+pub use taints::DeviceTaints;
 
 use crate::{DriverResources, ErrorClass, Feature, PoolName, Problem, PublishError, Scope};
 
@@ -93,7 +95,11 @@ pub struct Publisher {
 #[derive(Clone, Debug, Default)]
 struct Wish {
     number: u64,
+    /// Rises with each change of the taints.
+    revision: u64,
     resources: Arc<DriverResources>,
+    /// Taints that are set beside the wish.
+    taints: Arc<taints::Beside>,
 }
 
 /// The callback for errors.
@@ -134,7 +140,8 @@ impl Publisher {
         let mut number = 0;
         self.wishes.send_modify(|wish| {
             number = wish.number.saturating_add(1);
-            *wish = Wish { number, resources };
+            wish.number = number;
+            wish.resources = resources;
         });
         Ticket { number, status: self.status.clone() }
     }
@@ -143,6 +150,12 @@ impl Publisher {
     #[allow(clippy::must_use_candidate, reason = "a driver need not wait")]
     pub fn remove_all(&self) -> Ticket {
         self.publish(DriverResources::new())
+    }
+
+    /// Sets and clears taints of devices, beside the wish.
+    #[must_use]
+    pub fn taints(&self) -> DeviceTaints {
+        DeviceTaints(self.wishes.clone())
     }
 
     /// What is published, and what is in the way.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dra_kubeletplugin::{DeviceHealth, DeviceRef};
+use dra_kubeletplugin::{Device, DeviceHealth, DeviceRef, DriverResources, HealthTaints};
 use dra_testkit::kubelet::{Health, HealthService};
 
 use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, eventually, soon};
@@ -90,4 +90,26 @@ async fn what_the_end_of_an_old_instance_takes_away_is_said_again() {
     stopped.unwrap();
     // Within a second or so instead of ten.
     wait_known(&rig, &[("gpu-0", Health::Healthy)]).await;
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_work_is_tainted_until_it_does() {
+    let rig = Rig::new();
+    let options = rig.options().taint_unhealthy(HealthTaints::new("gpu.example.com/unhealthy"));
+    let handle = rig.start_with(&TestDriver::new(), options).await;
+    let devices = ["gpu-0", "gpu-1"].map(|name| Device::named(name).unwrap());
+    let pool = NODE.parse().unwrap();
+    let mut ticket = handle.publish(DriverResources::single_pool(pool, devices));
+    soon("published", ticket.published()).await.unwrap();
+    let tainted = || -> Vec<String> {
+        let slices = rig.slices();
+        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
+        let tainted = devices.filter(|device| device.taints.iter().flatten().count() > 0);
+        tainted.map(|device| device.name.clone()).collect()
+    };
+    handle.health().report(gpu(1), DeviceHealth::unhealthy("hot"));
+    eventually("a taint", || tainted() == ["gpu-1"]).await;
+    handle.health().report(gpu(1), DeviceHealth::healthy());
+    eventually("no taint", || tainted().is_empty()).await;
+    ticket.published().await.expect("the wish is the same");
 }

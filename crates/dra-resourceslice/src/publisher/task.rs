@@ -1,6 +1,6 @@
 //! The publisher's task: waits for news, then brings up to date what they touch.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch as channel},
@@ -14,6 +14,7 @@ use super::{
     owner::Owner,
     pool_task::PoolTask,
     relist::Relist,
+    taints::tainted,
     watch::{self, Event},
 };
 use crate::{PoolName, PublishError, features::Features};
@@ -36,6 +37,8 @@ pub(super) struct Task {
     pub(super) pools: BTreeMap<PoolName, PoolTask>,
     /// The number of the wish in force.
     pub(super) wish: u64,
+    /// The revision of the taints beside it.
+    taints: u64,
     /// The gate as it was taken note of, which is only done between two writes.
     pub(super) gate_in_force: Gate,
     standby_since: Option<std::time::Instant>,
@@ -67,6 +70,7 @@ impl Task {
             dropped: Features::new(),
             pools: BTreeMap::new(),
             wish: 0,
+            taints: 0,
             gate_in_force: Gate::Closed,
             standby_since: None,
             relist: Relist::default(),
@@ -132,11 +136,13 @@ impl Task {
     }
 
     fn accept_wish(&mut self) {
-        let Wish { number, resources } = self.wishes.borrow_and_update().clone();
-        if number == self.wish {
+        let Wish { number, revision, resources, taints } = self.wishes.borrow_and_update().clone();
+        if (number, revision) == (self.wish, self.taints) {
             return;
         }
-        self.wish = number;
+        (self.wish, self.taints) = (number, revision);
+        let resources =
+            if taints.is_empty() { resources } else { Arc::new(tainted((*resources).clone(), &taints)) };
         let now = Instant::now();
         let mut names: Vec<_> = self.pools.keys().cloned().collect();
         names.extend(resources.pools.keys().filter(|name| !self.pools.contains_key(*name)).cloned());

@@ -5,6 +5,7 @@ mod errors;
 mod fake;
 mod publishing;
 mod standby;
+mod taints;
 mod watching;
 
 use std::{
