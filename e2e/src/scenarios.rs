@@ -11,6 +11,8 @@ mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod turns;
+mod undone;
 
 use crate::scenario::Scenario;
 
@@ -24,6 +26,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        turns::scenarios(),
+        undone::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
