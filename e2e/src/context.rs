@@ -8,7 +8,7 @@ pub(crate) use pods::phase;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -71,9 +71,15 @@ impl Context {
     /// no more) and `NODE_NAME`; its output goes to a file in the scratch folder. It is ended with the scenario, after
     /// the pods.
     pub(crate) fn start_driver(&self, binary: &str, arguments: &[&str]) -> Result<Driver> {
+        self.start_program(&self.binary(binary), arguments)
+    }
+
+    /// The same for a driver that is not of this workspace.
+    pub(crate) fn start_program(&self, program: &Path, arguments: &[&str]) -> Result<Driver> {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = self.scratch.join(format!("{binary}-{}.log", drivers.len() + 1));
-        let driver = Driver::start(&self.binary(binary), arguments, &node::driver_environment(), log)?;
+        let name = program.file_name().unwrap_or_default().display();
+        let log = self.scratch.join(format!("{name}-{}.log", drivers.len() + 1));
+        let driver = Driver::start(program, arguments, &node::driver_environment(), log)?;
         drivers.push(driver.clone());
         Ok(driver)
     }

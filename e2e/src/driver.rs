@@ -19,6 +19,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::eventually::eventually;
+
 /// A running (or ended) driver whose output goes to a file. Clones are the same process; it is killed with the last.
 #[derive(Clone)]
 pub(crate) struct Driver {
@@ -62,6 +64,12 @@ impl Driver {
     pub(crate) fn log(&self) -> Result<String> {
         let bytes = fs::read(&self.log).with_context(|| format!("reading {}", self.log.display()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Waits until it has printed `text`.
+    pub(crate) async fn wait_log(&self, text: &str, within: Duration) -> Result<()> {
+        let what = format!("{text:?} in {}", self.log.display());
+        eventually(&what, within, || async { Ok(self.log()?.contains(text).then_some(())) }).await
     }
 
     /// Where that is kept.

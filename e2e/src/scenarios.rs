@@ -6,11 +6,13 @@ mod cdi;
 mod claims;
 mod cluster;
 mod footprint;
+mod go_driver;
 mod gpu;
 mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod take_over;
 mod turns;
 mod undone;
 
@@ -26,6 +28,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        take_over::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
         api_server::scenarios(),

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::error::{Doing, Error, Failed};
-use crate::file_id::FileId;
+use crate::file_id::{FileId, ForeignFile};
 use crate::file_name;
 use crate::folder::{self, Folder, Found};
 use crate::name::Kind;
@@ -112,12 +112,25 @@ impl Directory {
     /// # Errors
     /// Any [`Error`]; calling again is right. Needs no space on the disk.
     pub fn remove(&self, id: &FileId) -> Result<bool, Error> {
+        self.remove_named(&file_name::of(&self.kind, id))
+    }
+
+    /// Removes a file that another program wrote; says whether it was there. A missing file, or folder, is a success.
+    ///
+    /// Whoever calls it has to know that no container needs the file any more.
+    ///
+    /// # Errors
+    /// Any [`Error`]; calling again is right. Needs no space on the disk.
+    pub fn remove_foreign(&self, file: &ForeignFile) -> Result<bool, Error> {
+        self.remove_named(file.as_str())
+    }
+
+    fn remove_named(&self, name: &str) -> Result<bool, Error> {
         let Some(folder) = folder::open(&self.path)? else { return Ok(false) };
-        let path = self.path_of(id);
-        let name = file_name::of(&self.kind, id);
-        let removed = match unlink(&folder, &name) {
+        let path = self.path.join(name);
+        let removed = match unlink(&folder, name) {
             // A read-only file system says so even if there is nothing to remove.
-            Err(error) if error.errno == Errno::EROFS && matches!(folder.modified(&name), Ok(None)) => {
+            Err(error) if error.errno == Errno::EROFS && matches!(folder.modified(name), Ok(None)) => {
                 return Ok(false);
             }
             removed => removed.map_err(|error| error.on(&path))?,

@@ -1,7 +1,8 @@
 //! Points at which a test can make this crate crash or fail. Without the private feature `__fault` they do nothing.
 //!
 //! `DRA_FAULT_POINT=<point>[:<n>]` aborts the process at the n-th (default: first) passing of a point; `*` is any point.
-//! `DRA_FAULT_ERRNO=<point>=<errno name>` makes the step behind the point fail with that error instead.
+//! `DRA_FAULT_ERRNO=<point>[:<n>]=<errno name>` makes the step behind the point fail with that error instead, at each
+//! passing or only at the n-th.
 
 /// Stands before each step that changes the disk.
 ///
@@ -39,10 +40,12 @@ mod enabled {
             }
         }
         let wanted = std::env::var("DRA_FAULT_ERRNO").unwrap_or_default();
-        match wanted.split_once('=') {
-            Some((point, errno)) if point == name => Err(errno_named(errno)),
-            _ => Ok(()),
-        }
+        let Some((wanted, errno)) = wanted.split_once('=') else { return Ok(()) };
+        let fails = match wanted.rsplit_once(':') {
+            Some((point, nth)) => point == name && pass(&format!("{point} fails")).to_string() == nth,
+            None => wanted == name,
+        };
+        if fails { Err(errno_named(errno)) } else { Ok(()) }
     }
 
     /// Counts a passing, the first being 1.

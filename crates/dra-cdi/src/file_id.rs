@@ -61,6 +61,55 @@ impl FromStr for FileId {
     }
 }
 
+/// Names a CDI file that another program has written, such as `k8s.gpu.example.com-claim_<claim UID>.json`.
+///
+/// A plain file name, of at most 255 bytes, that a runtime would read: it ends in `.json` or `.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ForeignFile(String);
+
+impl ForeignFile {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when `name` is a path, or not the name of a CDI file.
+    pub fn new(name: impl Into<String>) -> Result<Self, InvalidName> {
+        let name = name.into();
+        let reason = if name.len() > 255 {
+            "it must have at most 255 bytes"
+        } else if name.contains(['/', '\0']) {
+            "it must be a name, not a path"
+        } else if ![".json", ".yaml"]
+            .iter()
+            .any(|end| name.strip_suffix(end).is_some_and(|stem| !stem.is_empty()))
+        {
+            "it must end in '.json' or '.yaml', as runtimes read no others"
+        } else {
+            return Ok(Self(name));
+        };
+        Err(InvalidName::new("CDI file name", name, reason))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ForeignFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ForeignFile {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +124,17 @@ mod tests {
         {
             let error = FileId::new(uid).unwrap_err();
             assert_eq!((error.what, error.value.as_str()), ("claim UID", uid));
+        }
+    }
+
+    #[test]
+    fn a_foreign_file_is_a_plain_name_that_runtimes_read() {
+        for name in ["k8s.gpu.example.com-claim_1.json", "a.yaml", "a b.json", "..json"] {
+            assert_eq!(ForeignFile::new(name).unwrap().as_str(), name);
+        }
+        let long = format!("{}.json", "n".repeat(251));
+        for name in ["", ".", "..", ".json", "a", "a.txt", "../a.json", "/a.json", "a\0.json", &long] {
+            assert!(ForeignFile::new(name).is_err(), "{name}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub use error::Error;
 #[cfg(feature = "__fault")]
 #[doc(hidden)]
 pub use fault::point as __fault_point;
-pub use file_id::FileId;
+pub use file_id::{FileId, ForeignFile};
 pub use name::{Class, DeviceName, InvalidName, Kind, QualifiedName, Vendor};
 pub use parse::ParseError;
 pub use resolve::{ResolveError, resolve_host_paths};

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dra_resourceslice::{DeviceName, DriverName, PoolName};
 use k8s_openapi::api::resource::v1::{
-    DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
+    DeviceAllocationConfiguration, DeviceRequestAllocationResult, DeviceToleration, ResourceClaim,
 };
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +158,8 @@ pub(crate) struct Allocation {
 pub struct AllocatedClaim {
     claim: ClaimRef,
     allocation: Allocation,
+    /// Where the results of this driver stand among those of the object.
+    indices: Vec<usize>,
     object: ResourceClaim,
 }
 
@@ -177,13 +179,14 @@ impl AllocatedClaim {
         let devices = allocation.ok_or(ClaimError::NotAllocated)?.devices.as_ref();
         let results = devices.and_then(|d| d.results.as_deref()).unwrap_or_default();
         let configs = devices.and_then(|d| d.config.as_deref()).unwrap_or_default();
-        let ours = results.iter().enumerate().filter(|(_, result)| result.driver == driver.as_str());
+        let ours = || results.iter().enumerate().filter(|(_, result)| result.driver == driver.as_str());
+        let indices = ours().map(|(index, _)| index).collect();
         let allocation = Allocation {
-            results: ours.map(|(index, result)| parse_result(index, result)).collect::<Result<_, _>>()?,
+            results: ours().map(|(index, result)| parse_result(index, result)).collect::<Result<_, _>>()?,
             configs: configs.iter().filter_map(|config| parse_config(driver, config)).collect(),
         };
         reject_duplicates(&allocation.results)?;
-        Ok(Self { claim: claim.clone(), allocation, object })
+        Ok(Self { claim: claim.clone(), allocation, indices, object })
     }
 
     /// Namespace, name and UID.
@@ -210,6 +213,27 @@ impl AllocatedClaim {
         &self.allocation.configs
     }
 
+    /// The taints of the device that the claim tolerates (`results[].tolerations`). Not recorded: they say why the
+    /// scheduler chose the device, and a change of them is no re-allocation. Empty for a device of another claim.
+    #[must_use]
+    pub fn tolerations(&self, device: &AllocatedDevice) -> &[DeviceToleration] {
+        self.result_of(device).and_then(|result| result.tolerations.as_deref()).unwrap_or_default()
+    }
+
+    /// Conditions that were true before the scheduler let the pod go to the node (`results[].bindingConditions`), as the
+    /// device was published with them. Not recorded, and empty for a device of another claim.
+    #[must_use]
+    pub fn binding_conditions(&self, device: &AllocatedDevice) -> &[String] {
+        self.result_of(device).and_then(|result| result.binding_conditions.as_deref()).unwrap_or_default()
+    }
+
+    /// Conditions of which none was true then (`results[].bindingFailureConditions`).
+    #[must_use]
+    pub fn binding_failure_conditions(&self, device: &AllocatedDevice) -> &[String] {
+        let result = self.result_of(device);
+        result.and_then(|result| result.binding_failure_conditions.as_deref()).unwrap_or_default()
+    }
+
     /// The whole object, for what this type does not show.
     #[must_use]
     pub fn object(&self) -> &ResourceClaim {
@@ -218,6 +242,13 @@ impl AllocatedClaim {
 
     pub(crate) fn allocation(&self) -> &Allocation {
         &self.allocation
+    }
+
+    /// What the API object says of a device.
+    fn result_of(&self, device: &AllocatedDevice) -> Option<&DeviceRequestAllocationResult> {
+        let position = self.allocation.results.iter().position(|result| result == device)?;
+        let index = *self.indices.get(position)?;
+        self.object.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?.results.as_ref()?.get(index)
     }
 }
 

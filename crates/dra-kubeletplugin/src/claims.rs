@@ -9,6 +9,7 @@ mod board;
 mod cdi;
 mod collect;
 mod failure;
+mod give_way;
 mod index;
 mod instance;
 mod keyed;
@@ -46,6 +47,7 @@ use tokio::{
 };
 
 pub(crate) use failure::Failure;
+pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
 use keyed::locked;
 use locks::Locks;
@@ -53,8 +55,9 @@ use lookup::Lookup;
 use memory::Memory;
 pub(crate) use record::AnsweredDevice;
 pub(crate) use repair::{DamagedRecord, damaged_records, lock_claim, tell_of_change};
-use store::FileStore;
+use store::Store;
 pub use store::StoreError;
+pub(crate) use store::{FileRecords, Records};
 
 use crate::{lock::LockError, names::ClaimUid, plugin::DriverPlugin};
 
@@ -88,10 +91,13 @@ pub(crate) struct ClaimsConfig<P> {
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) client: kube::Client,
+    pub(crate) records: Arc<dyn Records>,
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
     pub(crate) max_parallel: usize,
     pub(crate) instance: Arc<Instance>,
+    /// Given a turn from time to time.
+    pub(crate) go_helper: Option<GoHelper>,
 }
 
 /// Why the records cannot be opened.
@@ -113,18 +119,20 @@ impl<P: DriverPlugin> Claims<P> {
         pod_uid: Option<&str>,
         deadline: Instant,
     ) -> Result<Self, OpenError> {
-        let locks = Locks::in_folder(data);
+        let locks = Locks::beside(config.go_helper, data);
         let _admission = locks.admission(deadline).await?;
         config.instance.count_start(pod_uid)?;
-        let (folder, boot) = (data.join("claims"), boot_id.to_owned());
+        let (records, boot) = (config.records, boot_id.to_owned());
         let (cdi, alone) = (config.cdi.clone(), config.instance.is_alone()?);
         let opened = spawn_blocking(move || {
-            let store = FileStore::open(&folder, &boot)?;
+            let store = records.of_boot(&boot)?;
+            let older = records.of_other_boots(&boot)?;
             if alone {
-                store.sweep_temps()?;
+                for store in older.iter().chain([&store]) {
+                    store.sweep_leftovers()?;
+                }
             }
-            let older = FileStore::of_other_boots(&folder, &boot)?;
-            let memory = Memory::read(&store, &older, &cdi)?;
+            let memory = Memory::read(&*store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
         });
         let (store, older, memory) =
@@ -172,8 +180,8 @@ impl<P: DriverPlugin> Claims<P> {
 /// Records and CDI files; all file work goes through here, off the async workers.
 #[derive(Clone)]
 struct Disk {
-    store: FileStore,
-    older: Vec<FileStore>,
+    store: Arc<dyn Store>,
+    older: Vec<Arc<dyn Store>>,
     cdi: Directory,
     permits: Arc<Semaphore>,
 }
@@ -182,13 +190,13 @@ impl Disk {
     /// Runs blocking file work on a thread of its own.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&FileStore, &Directory) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&dyn Store, &Directory) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Failure::Stopping)?;
-        let (store, cdi) = (self.store.clone(), self.cdi.clone());
+        let (store, cdi) = (Arc::clone(&self.store), self.cdi.clone());
         let done = spawn_blocking(move || {
             let _permit = permit;
-            work(&store, &cdi)
+            work(&*store, &cdi)
         });
         done.await.map_err(|_| Failure::Stopping)?
     }

@@ -22,7 +22,7 @@ pub enum StartError {
         path: PathBuf,
     },
     /// The driver's own folder cannot be made.
-    #[error("creating the driver's folder {}: {source}", path.display())]
+    #[error("creating the driver's folder {}: {source}{}", path.display(), advice(source))]
     DataFolder {
         /// The folder.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// A socket cannot be made.
-    #[error("making socket {}: {source}", path.display())]
+    #[error("making socket {}: {source}{}", path.display(), advice(source))]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -119,4 +119,42 @@ pub enum BackgroundError {
         /// What and why.
         message: String,
     },
+}
+
+/// What to do about an error of the system on a file below the kubelet's root, as the end of its text.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (free space on the kubelet's disk)",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            " (the driver needs the kubelet's folders plugins and plugins_registry as writable hostPath volumes)"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::lock::LockError;
+
+    #[test]
+    fn folders_that_cannot_be_written_are_told_with_what_the_driver_needs() {
+        let path = || PathBuf::from("/var/lib/kubelet/plugins/gpu.example.com");
+        for errno in [Errno::EROFS, Errno::EACCES] {
+            let texts = [
+                StartError::DataFolder { path: path(), source: errno.into() }.to_string(),
+                StartError::Socket { path: path(), source: errno.into() }.to_string(),
+                LockError::Io { path: path(), source: errno.into() }.to_string(),
+                StoreError { operation: "writing record", path: path(), source: errno.into() }.to_string(),
+            ];
+            for text in texts {
+                let what = errno.desc();
+                assert!(text.contains("plugins/gpu.example.com") && text.contains(what), "{text}");
+                assert!(text.contains("as writable hostPath volumes"), "{text}");
+            }
+        }
+        assert_eq!(advice(&Errno::EIO.into()), "", "nothing that helps is known");
+    }
 }

@@ -2,7 +2,7 @@
 //! Compiled to nothing without the private feature `__fault`.
 //!
 //! `DRA_SKIP=<step>,…` takes steps away. `DRA_FAULT_POINT=<point>[:<n>]` aborts the process at the n-th passing of a
-//! point, `*` being any; `DRA_FAULT_ERRNO=<point>=<errno name>` makes the step behind a point fail. The points of
+//! point, `*` being any; `DRA_FAULT_ERRNO=<point>[:<n>]=<errno name>` makes the step behind a point fail. The points of
 //! `dra-cdi` and those of this crate are counted together.
 
 use std::io;

@@ -28,7 +28,7 @@ pub mod wire;
 #[cfg(not(feature = "wire"))]
 mod wire;
 
-pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, Hook, HookName, Mount};
+pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, ForeignFile, Hook, HookName, Mount};
 pub use dra_resourceslice::{
     self as resourceslice, AttributeValue, Device, DriverResources, Pool, Quantity, SliceStatus, Ticket,
 };

@@ -18,6 +18,8 @@ use nix::{
 };
 use tokio::time::Instant;
 
+use crate::error::advice;
+
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub(crate) struct FileLock(LockFile);
@@ -64,7 +66,7 @@ pub(crate) enum Mode {
 pub(crate) enum LockError {
     #[error("{} is locked by another process", path.display())]
     Busy { path: PathBuf },
-    #[error("locking {}: {source}", path.display())]
+    #[error("locking {}: {source}{}", path.display(), advice(source))]
     Io { path: PathBuf, source: io::Error },
 }
 

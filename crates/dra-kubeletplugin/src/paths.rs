@@ -82,12 +82,18 @@ impl Paths {
 pub(crate) fn is_registration_socket_of(driver: &DriverName, name: &str) -> bool {
     let name = name.strip_prefix('.').unwrap_or(name);
     let Some(stem) = name.strip_suffix("-reg.sock") else { return false };
-    if let Some((_, host)) = stem.rsplit_once('@') {
-        return host == driver.as_str() || host == short_host(driver);
+    match stem.rsplit_once('@') {
+        Some((_, host)) => host == driver.as_str() || host == short_host(driver),
+        None => is_go_registration_socket_of(driver, name),
     }
-    // The Go helper: `<driver>-reg.sock`, or `<driver>-<pod uid or its hash>-reg.sock` with rolling updates. Another
-    // driver may be called `<driver>-x`, so only the forms that the helper really makes count.
-    stem.strip_prefix(driver.as_str()).is_some_and(|rest| {
+}
+
+/// Whether a name in the registry folder is a registration socket that the Go helper made for this driver:
+/// `<driver>-reg.sock`, or `<driver>-<pod uid or its hash>-reg.sock` with rolling updates (helper 0.37). Another driver may
+/// be called `<driver>-x`, so only the forms that the helper really makes count.
+pub(crate) fn is_go_registration_socket_of(driver: &DriverName, name: &str) -> bool {
+    let rest = name.strip_suffix("-reg.sock").and_then(|stem| stem.strip_prefix(driver.as_str()));
+    rest.is_some_and(|rest| {
         rest.is_empty() || rest.strip_prefix('-').is_some_and(|id| is_uuid(id) || id.len() == 11)
     })
 }

@@ -122,7 +122,11 @@ pub trait DriverPlugin: Send + Sync + 'static {
     /// away: for taking a node over from a driver that kept its own books. By default there are none.
     ///
     /// The first prepare of an adopted claim with the same devices calls [`prepare`](Self::prepare) without an unprepare
-    /// before it, as a container may be using them.
+    /// before it, as a container may be using them. If it fails, nothing is rolled back: the claim stays as it was adopted,
+    /// and the next prepare tries again.
+    ///
+    /// A claim that is still in the earlier program's books after it was unprepared would be adopted again at the next
+    /// start: unprepare has to take it out of them.
     ///
     /// # Errors
     ///

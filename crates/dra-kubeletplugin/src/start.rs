@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claims::{Claims, ClaimsConfig, Instance, JoinError, OpenError},
+    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     options::Options,
@@ -61,8 +61,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let boot_id = boot_id(options.boot_id.as_deref())?;
     let plugin = Arc::new(plugin);
     let instance = join_instances(&options, &paths.data).await?;
-    let claims =
-        open_claims(Arc::clone(&plugin), &options, &paths.data, &boot_id, Arc::clone(&instance)).await?;
+    let claims = open_claims(Arc::clone(&plugin), &options, &paths, &boot_id, Arc::clone(&instance)).await?;
     let turns = publishing::Files::open(&paths.data, instance.number(), options.pod_uid.as_deref());
     let turns = turns.map_err(|error| StartError::Lock(error.to_string()))?;
 
@@ -137,7 +136,7 @@ async fn join_instances(options: &Options, data: &Path) -> Result<Arc<Instance>,
 async fn open_claims<P: DriverPlugin>(
     plugin: Arc<P>,
     options: &Options,
-    data: &Path,
+    paths: &Paths,
     boot_id: &str,
     instance: Arc<Instance>,
 ) -> Result<Arc<Claims<P>>, StartError> {
@@ -157,13 +156,15 @@ async fn open_claims<P: DriverPlugin>(
         driver: options.driver.clone(),
         node: options.node.clone(),
         client: options.client.clone(),
+        records: Arc::new(FileRecords::in_folder(&paths.data)),
         cdi,
         kind,
         max_parallel: options.max_parallel,
         instance,
+        go_helper: Some(GoHelper { registry: paths.registry.clone(), driver: options.driver.clone() }),
     };
     let claims =
-        Claims::open(config, data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
+        Claims::open(config, &paths.data, boot_id, pod_uid, deadline).await.map_err(|error| match error {
             OpenError::Store(error) => StartError::Store(error),
             OpenError::Lock(error) => StartError::Lock(error.to_string()),
         })?;

@@ -1,7 +1,8 @@
 //! A driver's state on a node, for the person who has to put it right.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     claims::{self, DamagedRecord},
+    fault,
     names::ClaimUid,
 };
 
@@ -118,11 +120,21 @@ async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Resul
         let path = path.to_owned();
         move |source| RepairError::Io { operation, path, source }
     };
-    fs::create_dir_all(&folder).map_err(fail("creating folder", &folder))?;
+    let made = fault::point("repair.mkdir").and_then(|()| fs::create_dir_all(&folder));
+    made.map_err(fail("creating folder", &folder))?;
     let kept_at = free_name(&folder, &record.claim);
-    fs::rename(&record.path, &kept_at).map_err(fail("moving", &record.path))?;
+    // The CDI file first: without the record nobody would know of it.
     let id = dra_cdi::FileId::new(record.claim.as_str()).map_err(|error| other(&error))?;
     cdi.remove(&id)?;
+    let moved = fault::point("repair.rename").and_then(|()| fs::rename(&record.path, &kept_at));
+    moved.map_err(fail("moving", &record.path))?;
+    for folder in [Some(folder.as_path()), record.path.parent()].into_iter().flatten() {
+        let synced = File::open(folder).and_then(|folder| {
+            fault::point("repair.fsync-folder")?;
+            folder.sync_all()
+        });
+        synced.map_err(fail("syncing folder", folder))?;
+    }
     Ok(SetAside { claim: record.claim, why: record.why, kept_at })
 }
 

@@ -1,54 +1,56 @@
 //! The GPUs of a node: what they are called and what the scheduler may know of them.
 
+mod file;
+
+use std::{collections::BTreeMap, path::Path};
+
 use anyhow::Context as _;
-use dra_kubeletplugin::{AttributeValue, Device, DeviceName, NodeName, Quantity};
+use dra_kubeletplugin::{AttributeValue, Device, DeviceName, NodeName, Pool, Quantity};
 use sha2::{Digest as _, Sha256};
 
 /// All GPUs of a node.
 #[derive(Debug)]
 pub(crate) struct Inventory {
-    gpus: Vec<Gpu>,
-}
-
-/// One GPU.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Gpu {
-    pub(crate) name: DeviceName,
-    pub(crate) index: u32,
-    pub(crate) uuid: String,
+    places: BTreeMap<DeviceName, usize>,
+    pool: Pool,
 }
 
 impl Inventory {
     /// `count` GPUs, the same at each start.
     pub(crate) fn of_node(node: &NodeName, count: u32) -> anyhow::Result<Self> {
-        let gpu = |index| {
-            let name = format!("gpu-{index}");
-            let name = name.parse().with_context(|| format!("device name {name:?}"))?;
-            Ok(Gpu { name, index, uuid: uuid(node, index) })
-        };
-        Ok(Self { gpus: (0..count).map(gpu).collect::<anyhow::Result<_>>()? })
+        let devices: Vec<_> = (0..count).map(|index| gpu(node, index)).collect::<anyhow::Result<_>>()?;
+        let places = devices.iter().map(|device| device.name().clone()).zip(0..).collect();
+        Ok(Self { places, pool: Pool::new(devices) })
     }
 
-    /// The GPU of that name.
-    pub(crate) fn get(&self, name: &DeviceName) -> Option<&Gpu> {
-        self.gpus.iter().find(|gpu| gpu.name == *name)
+    /// What a JSON file lists: slices, each with `devices` or `sharedCounters` as in a `ResourceSlice`'s spec. They are
+    /// published as they are.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says something that would not be published; the error names file and field.
+    pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("inventory {}", path.display()))?;
+        file::read(&text).with_context(|| format!("inventory {}", path.display()))
+    }
+
+    /// The place of a GPU among all of the node, if there is one of that name.
+    pub(crate) fn place_of(&self, name: &DeviceName) -> Option<usize> {
+        self.places.get(name).copied()
     }
 
     /// The GPUs as they are published.
-    pub(crate) fn devices(&self) -> anyhow::Result<Vec<Device>> {
-        self.gpus.iter().map(Gpu::device).collect()
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 }
 
-impl Gpu {
-    fn device(&self) -> anyhow::Result<Device> {
-        Ok(Device::new(self.name.clone())
-            .try_attribute("index", i64::from(self.index))?
-            .try_attribute("uuid", self.uuid.as_str())?
-            .try_attribute("model", "LATEST-GPU-MODEL")?
-            .try_attribute("driverVersion", AttributeValue::version("1.0.0"))?
-            .try_capacity("memory", Quantity::parse("80Gi")?)?)
-    }
+fn gpu(node: &NodeName, index: u32) -> anyhow::Result<Device> {
+    Ok(Device::named(&format!("gpu-{index}"))?
+        .try_attribute("index", i64::from(index))?
+        .try_attribute("uuid", uuid(node, index))?
+        .try_attribute("model", "LATEST-GPU-MODEL")?
+        .try_attribute("driverVersion", AttributeValue::version("1.0.0"))?
+        .try_capacity("memory", Quantity::parse("80Gi")?)?)
 }
 
 /// Stable for the node, different on each: `gpu-` and a UUID made of a digest.
@@ -65,23 +67,29 @@ mod tests {
 
     use super::*;
 
-    fn of(node: &str, count: u32) -> Inventory {
-        Inventory::of_node(&node.parse().unwrap(), count).unwrap()
-    }
-
     #[test]
-    fn uuids_are_stable_for_a_node_and_unique_among_nodes() {
-        assert_eq!(of("node-1", 8).gpus, of("node-1", 8).gpus);
-        let all = [of("node-1", 8), of("node-2", 8)];
-        let uuids: BTreeSet<_> = all.iter().flat_map(|node| &node.gpus).map(|gpu| &gpu.uuid).collect();
+    fn gpus_are_stable_for_a_node_and_unique_among_nodes() {
+        let of = |node: &str| -> Vec<_> {
+            (0..8).map(|index| gpu(&node.parse().unwrap(), index).unwrap()).collect()
+        };
+        assert_eq!(of("node-1"), of("node-1"));
+        let uuid = |device: Device| format!("{:?}", device.attributes().get("uuid"));
+        let uuids: BTreeSet<_> = of("node-1").into_iter().chain(of("node-2")).map(uuid).collect();
         assert_eq!(uuids.len(), 16);
     }
 
     #[test]
     fn a_gpu_has_the_attributes_that_selectors_are_written_for() {
-        let device = of("node-1", 1).devices().unwrap().remove(0);
+        let device = gpu(&"node-1".parse().unwrap(), 0).unwrap();
         let names: Vec<_> =
             device.attributes().keys().map(dra_kubeletplugin::QualifiedName::as_str).collect();
         assert_eq!(names, ["driverVersion", "index", "model", "uuid"]);
+    }
+
+    #[test]
+    fn a_gpu_has_its_place_by_its_name() {
+        let inventory = Inventory::of_node(&"node-1".parse().unwrap(), 3).unwrap();
+        assert_eq!(inventory.place_of(&"gpu-2".parse().unwrap()), Some(2));
+        assert_eq!(inventory.place_of(&"gpu-3".parse().unwrap()), None);
     }
 }

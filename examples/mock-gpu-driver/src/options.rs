@@ -50,6 +50,9 @@ pub(crate) struct RunOptions {
     /// How many GPUs the node has.
     #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
     pub(crate) num_devices: u32,
+    /// JSON file with the slices to publish, instead of `--num-devices`.
+    #[arg(long, env = "INVENTORY", value_name = "FILE")]
+    pub(crate) inventory: Option<PathBuf>,
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
@@ -59,6 +62,9 @@ pub(crate) struct RunOptions {
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,
+    /// For tests: only claims with one of these devices take that long, and they do not mind that they are cancelled.
+    #[arg(long, env = "SLOW_DEVICES", value_name = "DEVICE,…", value_delimiter = ',')]
+    pub(crate) slow_devices: Vec<DeviceName>,
     /// For tests: prepare fails for claims with one of these devices.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) fail_prepare: Vec<DeviceName>,

@@ -7,7 +7,7 @@ use dra_kubeletplugin::{
     NodeName, PluginError, PrepareContext, Prepared,
 };
 
-use crate::inventory::{Gpu, Inventory};
+use crate::inventory::Inventory;
 
 /// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
 /// uses.
@@ -17,6 +17,8 @@ pub(crate) struct MockGpus {
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) prepare_delay: Duration,
+    /// Those that the delay is for; all if it names none.
+    pub(crate) slow_devices: Vec<DeviceName>,
     pub(crate) fail_prepare: Vec<DeviceName>,
 }
 
@@ -24,33 +26,39 @@ impl DriverPlugin for MockGpus {
     type State = ();
 
     async fn prepare(&self, claim: &AllocatedClaim, _: &PrepareContext<()>) -> Result<Prepared, PluginError> {
-        tokio::time::sleep(self.prepare_delay).await;
+        let names: Vec<_> = claim.devices().iter().map(AllocatedDevice::device).collect();
+        tracing::debug!(claim = %claim.claim_ref(), devices = ?names, "prepare");
+        if self.slow_devices.is_empty() || names.iter().any(|name| self.slow_devices.contains(name)) {
+            tokio::time::sleep(self.prepare_delay).await;
+        }
         let mut prepared = Prepared::new(());
         for device in claim.devices() {
             if self.fail_prepare.contains(device.device()) {
                 return Err(PluginError::new(format!("device {} is set to fail", device.device())));
             }
-            let gpu = self.inventory.get(device.device());
-            let gpu =
-                gpu.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
-            prepared = prepared.device(device, self.edits(claim, device, gpu));
+            let place = self.inventory.place_of(device.device());
+            let place =
+                place.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
+            prepared = prepared.device(device, self.edits(claim, device, place));
         }
         Ok(prepared)
     }
 
-    async fn unprepare(&self, _: &HeldClaim<()>) -> Result<(), PluginError> {
+    async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
+        let names: Vec<_> = claim.devices.iter().map(|held| &held.device_ref().device).collect();
+        tracing::debug!(claim = %claim.claim, devices = ?names, reason = ?claim.reason, "unprepare");
         Ok(())
     }
 }
 
 impl MockGpus {
-    fn edits(&self, claim: &AllocatedClaim, device: &AllocatedDevice, gpu: &Gpu) -> ContainerEdits {
-        let gpu_env = format!("GPU_DEVICE_{}", gpu.index);
+    fn edits(&self, claim: &AllocatedClaim, device: &AllocatedDevice, place: usize) -> ContainerEdits {
+        let gpu_env = format!("GPU_DEVICE_{place}");
         ContainerEdits::new()
             .env("KUBERNETES_NODE_NAME", self.node.as_str())
             .env("DRA_RESOURCE_DRIVER_NAME", self.driver.as_str())
             .env("DRA_ADMIN_ACCESS", device.admin_access().to_string())
-            .env(gpu_env.as_str(), gpu.name.as_str())
+            .env(gpu_env.as_str(), device.device().as_str())
             .env(format!("{gpu_env}_RESOURCE_CLAIM"), claim.uid().as_str())
             .env(format!("{gpu_env}_SHARING_STRATEGY"), "TimeSlicing")
             .env(format!("{gpu_env}_TIMESLICE_INTERVAL"), "Default")

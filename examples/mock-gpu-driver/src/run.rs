@@ -16,14 +16,18 @@ use crate::{
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
     let client = client(options.kubeconfig.as_deref()).await?;
-    let inventory = Inventory::of_node(&options.node_name, options.num_devices)?;
+    let inventory = match &options.inventory {
+        Some(file) => Inventory::from_file(file)?,
+        None => Inventory::of_node(&options.node_name, options.num_devices)?,
+    };
     let pool = options.node_name.as_str().parse()?;
-    let resources = DriverResources::single_pool(pool, inventory.devices()?);
+    let resources = DriverResources::new().pool(pool, inventory.pool().clone());
     let plugin = MockGpus {
         inventory,
         driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),
         prepare_delay: options.prepare_delay,
+        slow_devices: options.slow_devices,
         fail_prepare: options.fail_prepare,
     };
     let mut settings = Options::new(options.place.driver_name, options.node_name, client)

@@ -19,7 +19,8 @@ pub(crate) struct Tools {
     pub(crate) binaries: PathBuf,
     /// The program that runs the scenarios.
     pub(crate) scenarios: PathBuf,
-    /// The folder of the Go helpers: `grpc-dial`, and `cdi-oracle-VERSION` for each version of the CDI library.
+    /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library, and
+    /// `go-driver-VERSION` for each of the Go helper for drivers.
     pub(crate) helpers: PathBuf,
 }
 
@@ -29,6 +30,7 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/grpc-dial"), &[], &helpers.join("grpc-dial"), &["."])?;
     build_oracles(&root.join("e2e/cdi-oracle"), &helpers)?;
+    build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
     let mut drivers = vec!["--release", "--no-default-features"];
@@ -62,22 +64,46 @@ fn cargo(root: &Path) -> Command {
     cargo
 }
 
-/// One oracle for each version of the CDI library: that of go.mod, and of each module file that can stand in for it.
 fn build_oracles(module: &Path, helpers: &Path) -> Result<()> {
-    const LIBRARY: &str = "tags.cncf.io/container-device-interface";
-    let mut module_files = vec![module.join("go.mod")];
-    let others = module.join("mods");
-    for entry in fs::read_dir(&others).with_context(|| format!("reading {}", others.display()))? {
-        module_files.push(entry?.path());
-    }
-    for file in
-        module_files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "mod"))
-    {
-        let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        let version = build::required(&text, LIBRARY)
-            .with_context(|| format!("{} requires no {LIBRARY}", file.display()))?;
+    for (file, version) in module_files(module, "tags.cncf.io/container-device-interface")? {
         let flag = format!("-modfile={}", file.display());
         build::go(module, &[&flag], &helpers.join(format!("cdi-oracle-{version}")), &["."])?;
     }
     Ok(())
+}
+
+/// The source has build tags, such as `helper_0_35`, for what differs between versions of the Go helper.
+fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
+    for (file, version) in module_files(module, "k8s.io/dynamic-resource-allocation")? {
+        let version = version.trim_start_matches('v');
+        let minor: Vec<_> = version.split('.').take(2).collect();
+        let flags = [
+            format!("-modfile={}", file.display()),
+            format!("-tags=helper_{}", minor.join("_")),
+            "-ldflags=-s -w".to_owned(),
+        ];
+        let flags = flags.each_ref().map(String::as_str);
+        build::go(module, &flags, &helpers.join(format!("go-driver-{version}")), &["."])?;
+    }
+    Ok(())
+}
+
+/// The module files of a Go module, each with the version that it requires of `library`: go.mod, and those in `mods/`
+/// that can stand in for it.
+fn module_files(module: &Path, library: &str) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = vec![module.join("go.mod")];
+    let others = module.join("mods");
+    for entry in fs::read_dir(&others).with_context(|| format!("reading {}", others.display()))? {
+        files.push(entry?.path());
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "mod"));
+    files
+        .into_iter()
+        .map(|file| {
+            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            let version = build::required(&text, library)
+                .with_context(|| format!("{} requires no {library}", file.display()))?;
+            Ok((file, version.to_owned()))
+        })
+        .collect()
 }

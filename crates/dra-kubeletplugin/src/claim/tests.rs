@@ -94,3 +94,21 @@ fn configs_apply_by_full_name_by_base_and_to_all() {
     let applies: Vec<_> = claim.configs().iter().map(|c| c.applies_to(device)).collect();
     assert_eq!(applies, [true, true, true, false], "the config of the other driver is not even listed");
 }
+
+#[test]
+fn tolerations_and_binding_conditions_are_those_of_the_device() {
+    let mut ours = result("gpu.example.com", "gpu-3");
+    ours["tolerations"] = json!([{"key": "gpu.example.com/hot", "operator": "Exists"}]);
+    ours["bindingConditions"] = json!(["attached"]);
+    ours["bindingFailureConditions"] = json!(["broken"]);
+    let foreign = result("nic.example.com", "nic-0");
+    let claim = parse(allocated(&[foreign, ours, result("gpu.example.com", "gpu-4")])).unwrap();
+    let [with, without] = claim.devices() else { panic!("two devices of this driver") };
+    let keys: Vec<_> = claim.tolerations(with).iter().map(|toleration| toleration.key.as_deref()).collect();
+    assert_eq!(keys, [Some("gpu.example.com/hot")]);
+    assert_eq!(claim.binding_conditions(with), ["attached"]);
+    assert_eq!(claim.binding_failure_conditions(with), ["broken"]);
+    assert!(claim.tolerations(without).is_empty());
+    assert!(claim.binding_conditions(without).is_empty());
+    assert!(claim.binding_failure_conditions(without).is_empty());
+}

@@ -16,27 +16,36 @@ impl<P: DriverPlugin> Claims<P> {
     /// Makes records of all claims that the driver knows of and we do not.
     pub(super) async fn adopt_all(&self, deadline: Instant) -> Result<(), Failure> {
         let plugin = Arc::clone(&self.plugin);
-        let _admission = self.locks.admission(deadline).await?;
         let adopted = tokio::spawn(async move { plugin.adopt(Adopt::All).await }).await;
         let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
-        for claim in adopted {
-            if matches!(self.load(&claim.uid).await?, Found::Nothing) {
-                self.record_adopted(claim).await?;
+        for uid in adopted.into_iter().map(|claim| claim.uid) {
+            if !matches!(self.load(&uid).await?, Found::Nothing) {
+                continue;
+            }
+            // The claim may be on its way out already: asked again with its lock, the driver knows.
+            let _held = self.locks.claim(&uid, deadline).await?;
+            if matches!(self.load(&uid).await?, Found::Nothing) {
+                self.adopt_one(&uid, deadline).await?;
             }
         }
         Ok(())
     }
 
     /// Asks the driver about one claim that no record tells of. The caller has the claim's lock.
-    pub(super) async fn adopt_one(&self, uid: &ClaimUid) -> Result<Option<Record>, Failure> {
+    pub(super) async fn adopt_one(
+        &self,
+        uid: &ClaimUid,
+        deadline: Instant,
+    ) -> Result<Option<Record>, Failure> {
         let plugin = Arc::clone(&self.plugin);
         let wanted = uid.clone();
         let adopted = tokio::spawn(async move { plugin.adopt(Adopt::Claim(&wanted)).await }).await;
         let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
-        match adopted.into_iter().find(|claim| claim.uid == *uid) {
-            Some(claim) => self.record_adopted(claim).await.map(Some),
-            None => Ok(None),
-        }
+        let Some(claim) = adopted.into_iter().find(|claim| claim.uid == *uid) else { return Ok(None) };
+        // Nobody may be given its devices while the record is on its way.
+        let _admission = self.locks.admission(deadline).await?;
+        self.refresh().await?;
+        self.record_adopted(claim).await.map(Some)
     }
 
     async fn record_adopted(&self, adopted: AdoptedClaim<P::State>) -> Result<Record, Failure> {
@@ -50,6 +59,7 @@ impl<P: DriverPlugin> Claims<P> {
         let record = Record {
             completed: true,
             adopted: true,
+            foreign_cdi: adopted.cdi_file.map(|file| file.as_str().to_owned()),
             state: Some(state),
             ..Record::started(claim, allocation)
         };

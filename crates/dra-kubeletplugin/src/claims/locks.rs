@@ -25,7 +25,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::keyed::{Interest, Keyed, locked};
+use super::{
+    give_way::{GoHelper, Holding, Turns},
+    keyed::{Interest, Keyed, locked},
+};
 use crate::{
     claim::DeviceRef,
     lock::{FileLock, LockError, Mode, Span, lock},
@@ -43,6 +46,7 @@ pub(crate) struct Locks {
     /// Calls of this process share the lock while one has it: among themselves the index keeps them apart.
     admission: Mutex<Shared>,
     admission_turn: AsyncMutex<()>,
+    turns: Turns,
 }
 
 /// The admission lock of this process.
@@ -60,23 +64,34 @@ const SHARED_FOR: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Held {
     _file: FileLock,
+    _holding: Holding,
     _turn: OwnedMutexGuard<()>,
     _interest: Interest<u64, Arc<AsyncMutex<()>>>,
 }
 
 impl Locks {
-    /// Locks of the driver whose folder is `data`.
+    /// Locks of the driver whose folder is `data`, for a caller that does not hold them for long.
     pub(crate) fn in_folder(data: &Path) -> Self {
+        Self::beside(None, data)
+    }
+
+    /// The same for one that gives way to a Go helper.
+    pub(crate) fn beside(helper: Option<GoHelper>, data: &Path) -> Self {
         Self {
             path: data.join("serialize.lock"),
             bytes: Keyed::default(),
             admission: Mutex::default(),
             admission_turn: AsyncMutex::default(),
+            turns: Turns::with(helper),
         }
     }
 
     /// Waits for the claim. A caller must not have another claim's lock.
     pub(crate) async fn claim(&self, uid: &ClaimUid, deadline: Instant) -> Result<Held, LockError> {
+        // Only here: whoever has a claim takes the rest of what it needs, so that it comes to its end.
+        if !self.turns.give_way(deadline).await {
+            return Err(LockError::Busy { path: self.path.clone() });
+        }
         self.byte(CLAIMS_FROM + u64::from(hash(&[uid.as_str()])), deadline).await
     }
 
@@ -114,7 +129,7 @@ impl Locks {
         let turn = tokio::time::timeout_at(deadline, Arc::clone(&interest).lock_owned());
         let turn = turn.await.map_err(|_| LockError::Busy { path: self.path.clone() })?;
         let file = lock(&self.path, Span::byte(offset), Mode::Exclusive, deadline).await?;
-        Ok(Held { _file: file, _turn: turn, _interest: interest })
+        Ok(Held { _file: file, _holding: self.turns.hold(), _turn: turn, _interest: interest })
     }
 }
 
@@ -228,5 +243,50 @@ mod tests {
         for task in tasks.collect::<Vec<_>>() {
             assert_eq!(task.await.unwrap(), 3);
         }
+    }
+
+    /// As the Go helper does it, in another process: `F_OFD_SETLKW` on the whole file.
+    fn wait_for_all(path: &Path) {
+        use nix::{fcntl, libc};
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let whole = libc::flock {
+            l_type: libc::F_WRLCK.try_into().unwrap(),
+            l_whence: libc::SEEK_SET.try_into().unwrap(),
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        fcntl::fcntl(&file, fcntl::FcntlArg::F_OFD_SETLKW(&whole)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_go_helper_gets_its_turn_among_claims_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = tempfile::tempdir().unwrap();
+        let driver = "gpu.example.com".parse().unwrap();
+        let _answers =
+            std::os::unix::net::UnixListener::bind(registry.path().join("gpu.example.com-reg.sock")).unwrap();
+        let helper = GoHelper { registry: registry.path().to_owned(), driver };
+        let locks = Arc::new(Locks::beside(Some(helper), folder.path()));
+        // Each is held until the next one is: without giving way there is never a gap.
+        let claims = tokio::spawn({
+            let locks = Arc::clone(&locks);
+            async move {
+                let mut last = None;
+                for number in 0u64.. {
+                    let uid: ClaimUid = format!("claim-{number}").parse().unwrap();
+                    let next = tokio::time::timeout(Duration::from_secs(1), locks.claim(&uid, later())).await;
+                    // Work ends, also while nothing new may begin.
+                    last = next.ok().map(Result::unwrap);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                drop(last);
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let path = folder.path().join("serialize.lock");
+        let waited = tokio::task::spawn_blocking(move || wait_for_all(&path));
+        tokio::time::timeout(Duration::from_secs(60), waited).await.expect("its turn never comes").unwrap();
+        claims.abort();
     }
 }

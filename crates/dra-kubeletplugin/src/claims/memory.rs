@@ -1,6 +1,6 @@
 //! What this process remembers of the records.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use dra_cdi::{Directory, FileId, Spec};
 
@@ -8,7 +8,7 @@ use super::{
     Failure, StoreError,
     index::Index,
     record::Record,
-    store::{FileStore, Found},
+    store::{Found, Store},
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef, DeviceRef},
@@ -20,6 +20,8 @@ use crate::{
 pub(super) struct Memory {
     index: Index,
     damaged: HashMap<ClaimUid, Damaged>,
+    /// CDI files of other programs, by the claims that may need them.
+    foreign_cdi: HashMap<ClaimUid, String>,
 }
 
 /// A record that cannot be read.
@@ -33,7 +35,11 @@ struct Damaged {
 
 impl Memory {
     /// Learns from the records who holds what. Blocks.
-    pub(super) fn read(store: &FileStore, older: &[FileStore], cdi: &Directory) -> Result<Self, StoreError> {
+    pub(super) fn read(
+        store: &dyn Store,
+        older: &[Arc<dyn Store>],
+        cdi: &Directory,
+    ) -> Result<Self, StoreError> {
         let mut memory = Self::default();
         for uid in store.claims()? {
             match store.load(&uid)? {
@@ -41,7 +47,7 @@ impl Memory {
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
                     memory.insert(&record);
                 }
-                Found::Newer { record: None, format } => {
+                Found::Newer { record: None, format, .. } => {
                     memory.add_damaged(uid, format!("a record of format {format}"), cdi);
                 }
                 Found::Damaged { path, why } => {
@@ -51,7 +57,7 @@ impl Memory {
             }
         }
         for store in older {
-            for uid in store.claims_left()? {
+            for uid in store.claims()? {
                 // A damaged one holds nothing: nothing of its boot runs any more.
                 if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
                     store.load(&uid)?
@@ -71,6 +77,26 @@ impl Memory {
     /// Notes what a new record says, whatever others hold.
     pub(super) fn insert(&mut self, record: &Record) {
         self.index.insert(&record.claim, &record.allocation.results);
+        if let Some(file) = &record.foreign_cdi {
+            self.keep_foreign_cdi(record.claim.uid.clone(), file.clone());
+        }
+    }
+
+    /// Whether another program wrote a CDI file for the claim.
+    pub(super) fn has_foreign_cdi(&self, claim: &ClaimUid) -> bool {
+        self.foreign_cdi.contains_key(claim)
+    }
+
+    /// The claim needs its foreign CDI file no more. Gives the file, and whether no other claim needs it.
+    pub(super) fn drop_foreign_cdi(&mut self, claim: &ClaimUid) -> Option<(String, bool)> {
+        let file = self.foreign_cdi.remove(claim)?;
+        let last = !self.foreign_cdi.values().any(|other| *other == file);
+        Some((file, last))
+    }
+
+    /// The claim needs it after all.
+    pub(super) fn keep_foreign_cdi(&mut self, claim: ClaimUid, file: String) {
+        self.foreign_cdi.insert(claim, file);
     }
 
     /// Takes the devices for the claim, all or none.
@@ -92,6 +118,7 @@ impl Memory {
     pub(super) fn release(&mut self, claim: &ClaimUid) {
         self.index.release(claim);
         self.damaged.remove(claim);
+        self.foreign_cdi.remove(claim);
     }
 
     /// Which other claims use the device.
@@ -127,9 +154,27 @@ fn cdi_names(uid: &ClaimUid, cdi: &Directory) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Allocation;
 
     fn device(name: &str) -> AllocatedDevice {
         serde_json::from_value(serde_json::json!({"request": "r", "pool": "node-1", "device": name})).unwrap()
+    }
+
+    #[test]
+    fn the_last_claim_that_needs_a_foreign_cdi_file_is_told_so() {
+        let record = |uid: &str, file: Option<&str>| Record {
+            foreign_cdi: file.map(str::to_owned),
+            ..Record::started(ClaimRef::new("ns", "c", uid.parse().unwrap()), Allocation::default())
+        };
+        let mut memory = Memory::default();
+        for (uid, file) in [("a", Some("shared.json")), ("b", Some("shared.json")), ("c", None)] {
+            memory.insert(&record(uid, file));
+        }
+        let mut dropped = |uid: &str| memory.drop_foreign_cdi(&uid.parse().unwrap());
+        assert_eq!(dropped("c"), None);
+        assert_eq!(dropped("a"), Some(("shared.json".to_owned(), false)));
+        assert_eq!(dropped("b"), Some(("shared.json".to_owned(), true)));
+        assert_eq!(dropped("b"), None);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl<P: DriverPlugin> Claims<P> {
             Found::Nothing => {
                 let undone = self.undo_older_locked(claim.uid(), turn.deadline).await;
                 undone.map_err(|error| Failure::Undo(Box::new(error)))?;
-                let adopted = self.adopt_one(claim.uid()).await?;
+                let adopted = self.adopt_one(claim.uid(), turn.deadline).await?;
                 adopted.map(|record| (Phase::Prepared, record))
             }
             Found::Stored { phase, record } => Some((phase, *record)),
@@ -79,7 +79,11 @@ impl<P: DriverPlugin> Claims<P> {
         if let Some((phase, record)) = stored {
             let reason = match decision {
                 OnPrepare::Replay => return self.replay(record).await,
-                OnPrepare::Complete | OnPrepare::Fresh => None,
+                OnPrepare::Complete => {
+                    self.validate(&claim)?;
+                    return self.complete_adopted(turn, claim, record).await;
+                }
+                OnPrepare::Fresh => None,
                 OnPrepare::RollBack => Some(UnprepareReason::Rollback),
                 OnPrepare::Reallocate => Some(UnprepareReason::Reallocated),
                 OnPrepare::FinishUnprepare => Some(UnprepareReason::Unprepare),
@@ -92,10 +96,15 @@ impl<P: DriverPlugin> Claims<P> {
         if claim.devices().is_empty() {
             return Ok(Vec::new());
         }
-        for (index, config) in claim.configs().iter().enumerate() {
-            self.plugin.validate(config).map_err(|error| Failure::Config { index, error })?;
-        }
+        self.validate(&claim)?;
         self.prepare_fresh(turn, claim).await
+    }
+
+    fn validate(&self, claim: &AllocatedClaim) -> Result<(), Failure> {
+        let mut configs = claim.configs().iter().enumerate();
+        configs.try_for_each(|(index, config)| {
+            self.plugin.validate(config).map_err(|error| Failure::Config { index, error })
+        })
     }
 
     /// Answers as before, with the CDI file as before.
@@ -118,6 +127,26 @@ impl<P: DriverPlugin> Claims<P> {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.roll_back(&journal.record(), error).await),
         }
+    }
+
+    /// Lets the driver prepare over what another program has prepared. The claim has its devices, whatever others hold,
+    /// and a container may be using them: so there is nothing to admit, and a failure changes nothing.
+    async fn complete_adopted(
+        &self,
+        turn: Turn,
+        claim: AllocatedClaim,
+        adopted: Record,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
+        let _devices = self.locks.devices(refs, turn.deadline).await?;
+        let record = Record { claim: claim.claim_ref().clone(), ..adopted };
+        let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
+        let prepared = self.call_prepare(&turn, claim.clone(), &journal).await?;
+        let answer = self.complete(&claim, &journal, prepared).await?;
+        // From now on it is known what it holds: a share, say.
+        let _change = self.changes.read().await;
+        self.memory().insert(&Record { allocation: claim.allocation().clone(), ..journal.record() });
+        Ok(answer)
     }
 
     /// Locks the claim's devices and takes them. If a claim holds one that is only waiting to be collected, that is done
@@ -156,7 +185,7 @@ impl<P: DriverPlugin> Claims<P> {
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),
             Err(error) => {
-                // A record that is there, only not durably, goes on holding the devices: so does that of an adopted claim.
+                // A record that is there, only not durably, goes on holding the devices.
                 if matches!(self.load(claim.uid()).await, Ok(Found::Nothing)) {
                     self.memory().release(claim.uid());
                 }
@@ -207,6 +236,8 @@ impl<P: DriverPlugin> Claims<P> {
                 let devices = answer.devices.clone();
                 store.write(&Record {
                     completed: true,
+                    adopted: false,
+                    allocation: claim.allocation().clone(),
                     answer: answer.devices,
                     cdi: answer.cdi,
                     ..record

@@ -44,6 +44,9 @@ pub(crate) struct Record {
     /// Whether another program has prepared the claim: it has devices, but no requests and no answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) adopted: bool,
+    /// Name of the CDI file that the other program wrote; kept once the claim is our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) foreign_cdi: Option<String>,
     /// The driver's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<serde_json::Value>,
@@ -91,6 +94,7 @@ impl Record {
             answer: Vec::new(),
             cdi: None,
             adopted: false,
+            foreign_cdi: None,
             state: None,
             unknown: serde_json::Map::new(),
         }

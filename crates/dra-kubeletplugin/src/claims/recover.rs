@@ -9,7 +9,7 @@ use super::{
     locks::Held,
     record::Record,
     states::{Phase, Undo},
-    store::{FileStore, Found},
+    store::Found,
 };
 use crate::{
     claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
@@ -87,7 +87,7 @@ impl<P: DriverPlugin> Claims<P> {
                 Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
             };
             any = true;
-            self.forget_older(store, uid).await?;
+            self.forget_in(store, uid).await?;
         }
         Ok(any)
     }
@@ -100,19 +100,6 @@ impl<P: DriverPlugin> Claims<P> {
         let held = self.held_claim(record, UnprepareReason::Reboot);
         self.call_undo(Undo::Unprepare, held).await?;
         Ok(devices)
-    }
-
-    async fn forget_older(&self, store: FileStore, uid: &ClaimUid) -> Result<(), Failure> {
-        let (stored, id) = (uid.clone(), file_id(uid)?);
-        let _change = self.changes.read().await;
-        self.disk
-            .run(move |_, cdi| {
-                cdi.remove(&id)?;
-                Ok(store.remove(&stored)?)
-            })
-            .await?;
-        self.memory().release(uid);
-        Ok(())
     }
 
     /// Writes CDI files that somebody removed, removes those that no record tells of. The kubelet does not prepare

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     StoreError, instance,
     locks::{Held, Locks},
-    store::{FileStore, Found},
+    store::{FileRecords, Found, Records as _},
 };
 use crate::{lock::LockError, names::ClaimUid};
 
@@ -22,7 +22,7 @@ pub(crate) struct DamagedRecord {
 /// Damaged records of all boots. Those of a later version are not damaged.
 pub(crate) fn damaged_records(data: &Path) -> Result<Vec<DamagedRecord>, StoreError> {
     let mut damaged = Vec::new();
-    for store in FileStore::of_other_boots(&data.join("claims"), "")? {
+    for store in FileRecords::in_folder(data).of_other_boots("")? {
         for claim in store.claims()? {
             if let Found::Damaged { path, why } = store.load(&claim)? {
                 damaged.push(DamagedRecord { claim, path, why });

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use dra_cdi::ForeignFile;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     prepare::{driver_point, panicked},
     record::Record,
     states::{Phase, Undo, undo},
-    store::Found,
+    store::{Found, Store},
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef},
@@ -22,6 +23,9 @@ use crate::{
 
 /// Kept back from the caller's deadline for the answer that a prepare is still running.
 const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// How long the other instance may take to let go of its claim.
+const FOREIGN_FILE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl<P: DriverPlugin> Claims<P> {
     /// Unprepares a claim from its record. Needs no API server; a claim that nothing is known of is a success.
@@ -58,7 +62,7 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<(), Failure> {
         match self.load(&claim.uid).await? {
             Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
-            Found::Nothing => match self.adopt_one(&claim.uid).await? {
+            Found::Nothing => match self.adopt_one(&claim.uid, deadline).await? {
                 Some(record) => {
                     self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
                 }
@@ -68,8 +72,8 @@ impl<P: DriverPlugin> Claims<P> {
                 self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
             // What can be read of it is enough for that.
-            Found::Newer { record: Some(record), .. } => {
-                self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
+            Found::Newer { phase, record: Some(record), .. } => {
+                self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
             }
             Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
             Found::Damaged { path, why } => {
@@ -161,16 +165,40 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// The driver has let go: CDI file first, then the record, so that no file is left without one.
     async fn forget(&self, uid: ClaimUid) -> Result<(), Failure> {
-        let id = file_id(&uid)?;
-        let stored = uid.clone();
+        let (store, stored) = (Arc::clone(&self.disk.store), uid.clone());
+        self.forget_in(store, &stored).await
+    }
+
+    /// The same for a record of any boot. The caller has the claim's lock.
+    pub(super) async fn forget_in(&self, store: Arc<dyn Store>, uid: &ClaimUid) -> Result<(), Failure> {
+        let (id, stored) = (file_id(uid)?, uid.clone());
+        // Of two instances that each let go of one of the last two claims of a foreign file, the second must see it.
+        let _admission = if self.memory().has_foreign_cdi(uid) {
+            let admission = self.locks.admission(Instant::now() + FOREIGN_FILE_PATIENCE).await?;
+            self.refresh().await?;
+            Some(admission)
+        } else {
+            None
+        };
         let _change = self.changes.read().await;
-        self.disk
-            .run(move |store, cdi| {
-                cdi.remove(&id)?;
-                Ok(store.remove(&stored)?)
-            })
-            .await?;
-        self.memory().release(&uid);
+        let foreign = self.memory().drop_foreign_cdi(uid);
+        let removed =
+            foreign.clone().filter(|(_, last)| *last).and_then(|(file, _)| ForeignFile::new(file).ok());
+        let forgotten = self.disk.run(move |_, cdi| {
+            if let Some(file) = removed {
+                cdi.remove_foreign(&file)?;
+            }
+            cdi.remove(&id)?;
+            Ok(store.remove(&stored)?)
+        });
+        match (forgotten.await, foreign) {
+            (Ok(()), _) => self.memory().release(uid),
+            (Err(error), Some((file, _))) => {
+                self.memory().keep_foreign_cdi(uid.clone(), file);
+                return Err(error);
+            }
+            (Err(error), None) => return Err(error),
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod adopt;
 mod api_outage;
 mod bad_claims;
 mod blocked_worker;

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use dra_cdi::__fault_point as point;
 use dra_kubeletplugin::{
-    AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError,
-    PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DeviceRef, DriverPlugin,
+    HeldClaim, PluginError, PrepareContext, Prepared,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::node::read_if_there;
+use crate::lab::NODE;
+use crate::node::{foreign_cdi_file, read_if_there};
 
 /// A device that cannot be prepared.
 pub(crate) const BROKEN: &str = "gpu-broken";
@@ -23,6 +24,8 @@ pub(crate) const VIOLATIONS: &str = "violations";
 /// The driver of the hardware in this folder.
 pub(crate) struct Hardware {
     folder: PathBuf,
+    /// The books of another program: a file for each claim, with its device.
+    old_books: PathBuf,
 }
 
 /// What unprepare has to know.
@@ -49,7 +52,22 @@ impl Use {
 
 impl Hardware {
     pub(crate) fn new(root: &Path) -> Self {
-        Self { folder: root.join("hardware") }
+        Self { folder: root.join("hardware"), old_books: root.join("old-books") }
+    }
+
+    /// Claim and device of each claim in the other program's books.
+    pub(crate) fn old_books(&self) -> Vec<(String, String)> {
+        let entries = fs::read_dir(&self.old_books).unwrap();
+        let claims = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        claims
+            .filter_map(|claim| Some((claim.clone(), read_if_there(&self.old_books.join(claim))?)))
+            .collect()
+    }
+
+    /// What another program does.
+    pub(crate) fn prepare_by_another(&self, claim: &str, device: &str) {
+        fs::write(self.old_books.join(claim), device).unwrap();
+        fs::write(self.folder.join(device), format!("{claim} ready")).unwrap();
     }
 
     /// The device's use, if it has one.
@@ -66,8 +84,12 @@ impl Hardware {
         names
     }
 
-    /// The first step: nobody may have the device, not even the claim itself.
+    /// The first step: nobody may have the device, not even the claim itself unless another program has prepared it.
     fn reserve(&self, device: &str, claim: &str) -> Result<(), PluginError> {
+        let owned = || self.look(device).is_some_and(|found| found.owner == claim);
+        if self.old_books.join(claim).exists() && owned() {
+            return Ok(());
+        }
         point("hardware.reserve")?;
         match File::create_new(self.folder.join(device)) {
             Ok(mut file) => Ok(write!(file, "{claim} reserved")?),
@@ -114,6 +136,11 @@ impl Hardware {
             point("hardware.release")?;
             fs::remove_file(self.folder.join(device))?;
         }
+        let entry = self.old_books.join(claim);
+        if entry.exists() {
+            point("hardware.close-books")?;
+            fs::remove_file(entry)?;
+        }
         Ok(())
     }
 
@@ -159,6 +186,21 @@ impl DriverPlugin for Hardware {
             Some(device) => Err(self.violation(&format!("no record tells of {claim}, which has {device}"))),
             None => Ok(()),
         }
+    }
+
+    async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<Reserved>>, PluginError> {
+        let wanted = |claim: &str| match which {
+            Adopt::Claim(uid) => uid.as_str() == claim,
+            _ => true,
+        };
+        let adopted =
+            self.old_books().into_iter().filter(|(claim, _)| wanted(claim)).map(|(claim, device)| {
+                let held = DeviceRef::new(NODE.parse()?, device.parse()?);
+                let file = foreign_cdi_file(&claim).parse()?;
+                let state = Reserved { devices: vec![device] };
+                Ok(AdoptedClaim::new(claim.parse()?, [held], state).cdi_file(file))
+            });
+        adopted.collect()
     }
 
     fn on_background_error(&self, error: &BackgroundError) {

@@ -51,6 +51,16 @@ fn a_death_at_any_point_has_one_legal_outcome() {
 }
 
 #[test]
+fn a_repair_that_dies_at_any_point_can_be_done_again() {
+    let points = Mutex::new(0);
+    side_by_side(&[()], async |()| *points.lock().unwrap() = run::kill_repair_everywhere().await);
+    let points = points.into_inner().unwrap();
+    println!("{points} kill points of a repair, all undone by the next");
+    // CDI file, folder, record, the folders of both, and the word to running instances.
+    assert!(points >= 6, "{points}");
+}
+
+#[test]
 fn every_point_in_the_sources_is_one_that_a_script_dies_at() {
     let names = points::in_the_sources();
     let scripts = scripts::all();

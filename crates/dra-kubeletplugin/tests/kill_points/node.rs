@@ -1,6 +1,6 @@
 //! The node's folders, and what may lie in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,10 @@ pub(crate) struct State {
     pub(crate) records: Vec<Record>,
     /// Content of the CDI files, by claim UID.
     pub(crate) cdi: BTreeMap<String, String>,
+    /// CDI files of another program, by name.
+    pub(crate) foreign_cdi: BTreeSet<String>,
+    /// What another program's books say: claim UIDs by device.
+    pub(crate) old_books: BTreeMap<String, String>,
     /// Devices in use.
     pub(crate) hardware: BTreeMap<String, Use>,
     /// Interrupted writes.
@@ -39,7 +43,7 @@ impl Node {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let node = Self { root: tempfile::Builder::new().prefix("kp-").tempdir_in(base).unwrap() };
-        for folder in ["hardware", "kubelet/plugins", "kubelet/plugins_registry"] {
+        for folder in ["hardware", "old-books", "kubelet/plugins", "kubelet/plugins_registry"] {
             fs::create_dir_all(node.path().join(folder)).unwrap();
         }
         node
@@ -72,6 +76,29 @@ impl Node {
         self.kubelet().join("plugins").join(DRIVER).join("claims")
     }
 
+    /// Another program has prepared the claim: in its books, in the hardware, and as the Go library names CDI files.
+    pub(crate) fn prepare_by_another(&self, claim: &str, device: &str) {
+        Hardware::new(self.path()).prepare_by_another(claim, device);
+        fs::create_dir_all(self.cdi()).unwrap();
+        let foreign = format!(
+            r#"{{"cdiVersion":"0.5.0","kind":"k8s.{DRIVER}/other","devices":[{{"name":"{claim}","containerEdits":{{"env":["DEVICE={device}"]}}}}]}}"#
+        );
+        fs::write(self.cdi().join(foreign_cdi_file(claim)), foreign).unwrap();
+    }
+
+    /// Cuts a record in half.
+    pub(crate) fn damage_record(&self, claim: &str) {
+        let records = files_below(&self.claims());
+        let path = records.iter().find(|path| path.file_stem().is_some_and(|stem| stem == claim)).unwrap();
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+
+    /// Damaged records that a repair has put aside.
+    pub(crate) fn set_aside(&self) -> Vec<PathBuf> {
+        files_below(&self.claims().with_file_name("damaged"))
+    }
+
     pub(crate) fn remove_cdi_folder(&self) {
         fs::remove_dir_all(self.cdi()).unwrap();
     }
@@ -98,6 +125,8 @@ impl Node {
         let mut state = State {
             records: Vec::new(),
             cdi: BTreeMap::new(),
+            foreign_cdi: BTreeSet::new(),
+            old_books: hardware.old_books().into_iter().map(|(claim, device)| (device, claim)).collect(),
             hardware: used.collect(),
             temps: Vec::new(),
             boots: folders_in(&self.claims()),
@@ -115,7 +144,10 @@ impl Node {
                 state.temps.push(path);
             } else {
                 let content = read_if_there(&path);
-                state.cdi.extend(content.map(|content| (uid_of_cdi_file(&path), content)));
+                match uid_of_cdi_file(&path) {
+                    Some(uid) => state.cdi.extend(content.map(|content| (uid, content))),
+                    None => drop(state.foreign_cdi.insert(file_name(&path))),
+                }
             }
         }
         state
@@ -138,7 +170,8 @@ impl State {
             }
         }
         for (device, Use { owner, .. }) in &self.hardware {
-            assert_eq!(owners.get(device), Some(&owner), "{at}: {device}: {self:#?}");
+            let owned = owners.get(device) == Some(&owner) || self.old_books.get(device) == Some(owner);
+            assert!(owned, "{at}: {device}: {self:#?}");
         }
         for uid in self.cdi.keys() {
             assert!(self.record(uid).is_some(), "{at}: CDI file without a record: {self:#?}");
@@ -148,8 +181,13 @@ impl State {
     /// Record, CDI file and hardware agree.
     pub(crate) fn check_prepared(&self, record: &Record, at: &str) {
         assert_eq!(record.phase, Phase::Prepared, "{at}: {self:#?}");
-        assert!(record.cdi.is_some(), "{at}: {self:#?}");
-        assert_eq!(self.cdi.get(&record.uid), record.cdi.as_ref(), "{at}: {self:#?}");
+        // Of an adopted claim the other program's CDI file tells, and goes on telling.
+        assert_eq!(record.cdi.is_some(), !record.adopted, "{at}: {self:#?}");
+        if !record.adopted {
+            assert_eq!(self.cdi.get(&record.uid), record.cdi.as_ref(), "{at}: {self:#?}");
+        }
+        let foreign = record.foreign_cdi.as_ref();
+        assert!(foreign.is_none_or(|file| self.foreign_cdi.contains(file)), "{at}: {self:#?}");
         let expected = Some(Use { owner: record.uid.clone(), ready: true });
         for device in &record.devices {
             assert_eq!(self.hardware.get(device), expected.as_ref(), "{at}: {device}: {self:#?}");
@@ -160,6 +198,8 @@ impl State {
         assert_eq!(self.violations, "", "{at}");
         let nothing = self.records.is_empty()
             && self.cdi.is_empty()
+            && self.foreign_cdi.is_empty()
+            && self.old_books.is_empty()
             && self.hardware.is_empty()
             && self.temps.is_empty();
         assert!(nothing, "{at}: {self:#?}");
@@ -168,6 +208,11 @@ impl State {
     pub(crate) fn record(&self, uid: &str) -> Option<&Record> {
         self.records.iter().find(|record| record.uid == uid)
     }
+}
+
+/// How the Go library names the CDI file of a claim.
+pub(crate) fn foreign_cdi_file(claim: &str) -> String {
+    format!("k8s.{DRIVER}-claim_{claim}.json")
 }
 
 fn is_temp(path: &Path) -> bool {
@@ -182,10 +227,14 @@ pub(crate) fn read_if_there(path: &Path) -> Option<String> {
     }
 }
 
-/// `<vendor>+<class>+<claim UID>.json`.
-fn uid_of_cdi_file(path: &Path) -> String {
+/// `<vendor>+<class>+<claim UID>.json`, or another program's.
+fn uid_of_cdi_file(path: &Path) -> Option<String> {
     let stem = path.file_stem().unwrap().to_str().unwrap();
-    stem.rsplit('+').next().unwrap().to_owned()
+    stem.rsplit_once('+').map(|(_, uid)| uid.to_owned())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 fn folders_in(folder: &Path) -> Vec<String> {
@@ -194,7 +243,7 @@ fn folders_in(folder: &Path) -> Vec<String> {
 }
 
 /// All files; none if there is no such folder.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()

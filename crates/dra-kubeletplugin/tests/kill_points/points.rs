@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// All points of `dra-cdi` and of the claims, by name.
+use crate::node::files_below;
+
+/// All points of `dra-cdi` and of the claims, by name. Those of `state::repair` have a test of their own.
 pub(crate) fn in_the_sources() -> Vec<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut names = BTreeSet::new();
     for folder in ["dra-cdi/src", "dra-kubeletplugin/src/claims"] {
-        for entry in fs::read_dir(crates.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
+        for path in files_below(&crates.join(folder)) {
             if path.extension().is_some_and(|extension| extension == "rs") {
                 names.extend(names_in(&fs::read_to_string(path).unwrap()));
             }

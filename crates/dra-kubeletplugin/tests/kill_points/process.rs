@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dra_kubeletplugin::Options;
 use dra_kubeletplugin::kube::{Client, Config};
+use dra_kubeletplugin::state::{self, StateLocation};
 use dra_testkit::api::{Matcher, Verb};
 use dra_testkit::kubelet::{ClaimRef, Kubelet, KubeletError, PreparedDevice};
 
@@ -23,6 +24,9 @@ const ENTRY: &str = "a_death_at_any_point_has_one_legal_outcome";
 const ROOT: &str = "KILL_POINTS_ROOT";
 const API: &str = "KILL_POINTS_API";
 const BOOT: &str = "KILL_POINTS_BOOT";
+
+/// Makes the process repair the node's records instead.
+const REPAIR: &str = "KILL_POINTS_REPAIR";
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,6 +50,13 @@ pub(crate) fn run_the_plugin() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let root = PathBuf::from(variable(ROOT));
+        if std::env::var_os(REPAIR).is_some() {
+            let mut location = StateLocation::new(DRIVER.parse().unwrap());
+            location.kubelet_root = root.join("kubelet");
+            location.cdi_root = root.join("cdi");
+            state::repair(&location).await.unwrap();
+            return;
+        }
         let client = Client::try_from(Config::new(variable(API).parse().unwrap())).unwrap();
         let options = Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), client)
             .kubelet_root(root.join("kubelet"))
@@ -75,6 +86,22 @@ impl Fault {
 /// The process ended at a point.
 #[derive(Debug)]
 pub(crate) struct Died;
+
+/// Repairs the node's records in a process of its own, which may be made to die.
+pub(crate) async fn repair(node: &Node, death: Option<&str>) -> Result<(), Died> {
+    let log = File::options().create(true).append(true).open(node.log()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", ENTRY, "--nocapture", "--test-threads=1"]);
+    command.env(ROOT, node.path()).env(REPAIR, "1");
+    command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+    match death {
+        Some(death) => command.env("DRA_FAULT_POINT", death),
+        None => command.env_remove("DRA_FAULT_POINT"),
+    };
+    let mut child = command.env_remove("DRA_FAULT_ERRNO").spawn().unwrap();
+    let status = exit(&mut child).await;
+    if status.success() { Ok(()) } else { Err(died(status, node)) }
+}
 
 /// A running plugin, and the kubelet that calls it. Both end with it.
 pub(crate) struct Plugin<'a> {

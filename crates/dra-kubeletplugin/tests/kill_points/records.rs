@@ -23,6 +23,10 @@ pub(crate) struct Record {
     pub(crate) devices: Vec<String>,
     /// The CDI file that the claim has to have.
     pub(crate) cdi: Option<String>,
+    /// Whether another program has prepared the claim, and it is not completed yet.
+    pub(crate) adopted: bool,
+    /// The CDI file that the other program wrote.
+    pub(crate) foreign_cdi: Option<String>,
 }
 
 impl Record {
@@ -52,6 +56,8 @@ impl Record {
             phase,
             devices: results.iter().map(|result| text(&result["device"])).collect(),
             cdi: payload.get("cdi").map(text),
+            adopted: payload.get("adopted").is_some_and(|adopted| adopted.as_bool().unwrap()),
+            foreign_cdi: payload.get("foreignCdi").map(text),
         }
     }
 }

@@ -4,7 +4,7 @@ use dra_testkit::api::{ApiStatus, Matcher, Verb};
 
 use crate::lab::{DRIVER, Lab};
 use crate::node::Node;
-use crate::process::{Died, Fault, Plugin};
+use crate::process::{Died, Fault, Plugin, repair};
 use crate::scripts::{Change, Life, Script, Step};
 
 /// What was seen.
@@ -88,6 +88,36 @@ pub(crate) async fn fails_at(script: &Script, point: &str) -> bool {
     done < script.life.steps.len()
 }
 
+/// A record is damaged, and its repair dies at its first step, at its second, and so on. Done again it comes to its end.
+/// Gives how many steps there are.
+pub(crate) async fn kill_repair_everywhere() -> usize {
+    let (lab, before) = (Lab::new().await, Node::new());
+    for claim in ["a", "b"] {
+        live(&lab, &before, &Life::of(&[Step::Prepare(claim)]), &Fault::default(), "before the damage").await;
+    }
+    before.damage_record(lab.uid("a"));
+    let mut points = 0;
+    loop {
+        let node = before.copy();
+        let died = repair(&node, Some(&format!("*:{}", points + 1))).await.is_err();
+        let at = format!("repair killed at step {}", points + 1);
+        repair(&node, None).await.unwrap_or_else(|_| panic!("{at}: nothing kills it"));
+        let state = node.state();
+        let left: Vec<&str> = state.records.iter().map(|record| record.uid.as_str()).collect();
+        assert_eq!(left, [lab.uid("b")], "{at}");
+        assert_eq!(state.cdi.keys().collect::<Vec<_>>(), [lab.uid("b")], "{at}");
+        assert_eq!(node.set_aside().len(), 1, "{at}");
+        // Its pods may end, and the record that is whole is as before.
+        let again = Life::of(&[Step::Prepare("b"), Step::Unprepare("b")]);
+        let lived = live(&lab, &node, &again, &Fault::default(), &at).await;
+        assert!(!lived.died, "{at}");
+        if !died {
+            return points;
+        }
+        points += 1;
+    }
+}
+
 /// Plays what comes before the script's last process.
 async fn set_the_scene(script: &Script) -> (Lab, Node) {
     let (lab, mut node) = (Lab::new().await, Node::new());
@@ -102,6 +132,7 @@ async fn set_the_scene(script: &Script) -> (Lab, Node) {
             Change::Delete(claim) => lab.delete(claim),
             Change::AllocateAnew(claim, device) => lab.allocate_anew(claim, &[device]),
             Change::LoseCdiFolder => node.remove_cdi_folder(),
+            Change::PreparedByAnother(claim, device) => node.prepare_by_another(lab.uid(claim), device),
         }
     }
     (lab, node)

@@ -44,6 +44,8 @@ pub(crate) enum Change {
     Delete(&'static str),
     AllocateAnew(&'static str, &'static str),
     LoseCdiFolder,
+    /// Another program prepares the claim, and ends.
+    PreparedByAnother(&'static str, &'static str),
 }
 
 use Step::{Asked, Collected, LoseCdiFolder, Prepare, Unprepare};
@@ -52,7 +54,7 @@ const FIRST: &str = "boot-1";
 
 /// All stories.
 pub(crate) fn all() -> Vec<Script> {
-    [calls(), leftovers(), collection(), full_disk()].into_iter().flatten().collect()
+    [calls(), leftovers(), collection(), adoption(), full_disk()].into_iter().flatten().collect()
 }
 
 /// Calls of the kubelet, one after the other, on a node where nothing has happened yet.
@@ -146,6 +148,22 @@ fn collection() -> Vec<Script> {
     ]
 }
 
+/// Claims of another program, whose books the driver can read.
+fn adoption() -> Vec<Script> {
+    let adopted = |name, steps: &[Step], prepared| {
+        Script::new(name, vec![], life(steps), prepared).with(Change::PreparedByAnother("a", "gpu-0"))
+    };
+    vec![
+        adopted("adoption, and prepare", &[Prepare("a")], &["a"]),
+        adopted("adoption, and unprepare", &[Unprepare("a")], &[]),
+        adopted(
+            "adoption, prepare, unprepare, the device for another claim",
+            &[Prepare("a"), Unprepare("a"), Prepare("x")],
+            &["x"],
+        ),
+    ]
+}
+
 /// The way back from a step that fails.
 fn full_disk() -> Vec<Script> {
     vec![
@@ -159,6 +177,13 @@ fn full_disk() -> Vec<Script> {
             "prepare whose record cannot be made durable",
             vec![life(&[])],
             life(&[Prepare("a")]).fails_at("store.fsync-folder"),
+            &["a"],
+        ),
+        Script::new(
+            "prepare that is recorded as done, but not durably",
+            vec![life(&[])],
+            // After `Started` and the state that the driver saves.
+            life(&[Prepare("a")]).fails_at("store.fsync-folder:3"),
             &["a"],
         ),
         Script::new(
@@ -188,7 +213,10 @@ pub(crate) fn that_fail() -> Vec<Script> {
 /// In which of them which step is needed: its failure is the claim's error. The others are not met, or are tidying up
 /// that a later start repeats. Unprepare needs no step that takes space.
 pub(crate) fn failing_steps() -> Vec<(&'static str, &'static str)> {
+    // The folder of the records is made at start, or if that fails by the first that is written.
     let prepare = [
+        "store.mkdir",
+        "store.fsync-parent",
         "cdi.chmod",
         "cdi.create",
         "cdi.fsync-file",
@@ -244,6 +272,11 @@ fn life(steps: &[Step]) -> Life {
 }
 
 impl Life {
+    /// The first boot's, without a fault.
+    pub(crate) fn of(steps: &[Step]) -> Self {
+        life(steps)
+    }
+
     fn dies_at(mut self, point: &str) -> Self {
         self.fault.death = Some(point.to_owned());
         self

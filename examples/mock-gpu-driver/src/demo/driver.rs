@@ -38,7 +38,16 @@ impl DriverProcess {
         command.arg("--kubelet-root").arg(node.kubelet()).arg("--cdi-root").arg(node.cdi());
         command.args(["--node-name", node_name, "--driver-name", driver]);
         // What the caller has set for a driver of its own is not for this one.
-        for variable in ["NUM_DEVICES", "POD_UID", "PREPARE_DELAY", "FAIL_PREPARE", "BOOT_ID", "LOG_FORMAT"] {
+        for variable in [
+            "NUM_DEVICES",
+            "INVENTORY",
+            "POD_UID",
+            "PREPARE_DELAY",
+            "SLOW_DEVICES",
+            "FAIL_PREPARE",
+            "BOOT_ID",
+            "LOG_FORMAT",
+        ] {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);

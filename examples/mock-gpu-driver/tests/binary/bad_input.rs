@@ -142,6 +142,20 @@ fn a_kubeconfig_that_is_missing_or_broken_is_named() {
 }
 
 #[test]
+fn an_inventory_that_is_missing_or_wrong_is_named_with_its_field() {
+    let missing = Driver::new().with_path("--inventory", |root| root.join("nowhere"));
+    let path = missing.node.root().join("nowhere");
+    missing.fails_with(&["inventory", path.to_str().unwrap(), "No such file"]);
+
+    let wrong = Driver::new().with_path("--inventory", |root| {
+        fs::write(root.join("wrong"), r#"[{"devices": [{"name": "gpu-0", "color": "red"}]}]"#).unwrap();
+        root.join("wrong")
+    });
+    let path = wrong.node.root().join("wrong");
+    wrong.fails_with(&["inventory", path.to_str().unwrap(), "[0].devices[0].color: unknown field"]);
+}
+
+#[test]
 fn an_unknown_option_is_named() {
     Driver::new().with("--colour", "blue").fails_with(&["--colour"]);
 }

@@ -153,10 +153,12 @@ async fn start(
         driver: DRIVER.parse().unwrap(),
         node: NODE.parse().unwrap(),
         client: client(&world),
+        records: Arc::clone(&world.records),
         cdi: world.cdi.clone(),
         kind: world.cdi.kind().clone(),
         max_parallel,
         instance,
+        go_helper: None,
     };
     let claims = match Claims::open(config, &data, &world.boot_id(), pod.as_deref(), deadline).await {
         Ok(claims) => Arc::new(claims),

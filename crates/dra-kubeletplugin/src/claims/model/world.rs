@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     claim::ClaimRef,
-    claims::{keyed::locked, store::FileStore},
+    claims::{
+        keyed::locked,
+        store::{FileRecords, MemoryRecords, Records, Store},
+    },
 };
 
 /// Claim objects that exist at a time.
@@ -26,6 +29,8 @@ pub(super) const DEVICES: usize = 3;
 pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) cdi: Directory,
+    /// In memory in every other run.
+    pub(super) records: Arc<dyn Records>,
     state: Mutex<State>,
     folder: TempDir,
 }
@@ -37,8 +42,6 @@ pub(super) struct State {
     pub(super) hardware: Hardware,
     /// Counts reboots; it makes the boot id.
     pub(super) boot: u64,
-    /// The records of this boot.
-    store: FileStore,
     /// Nothing fails or takes long any more.
     pub(super) calm: bool,
     pub(super) log: Vec<String>,
@@ -54,18 +57,22 @@ impl World {
         let api = Api::new(&dice);
         let folder = folder.unwrap();
         let cdi = Directory::open(folder.path().join("cdi"), Kind::for_driver(DRIVER).unwrap()).unwrap();
-        let store = FileStore::open(&records(&folder), &boot_id(0)).unwrap();
+        std::fs::create_dir(data(&folder)).unwrap();
+        let records: Arc<dyn Records> = match seed % 2 {
+            0 => Arc::new(MemoryRecords::default()),
+            _ => Arc::new(FileRecords::in_folder(&data(&folder))),
+        };
+        records.of_boot(&boot_id(0)).unwrap();
         let state = State {
             api,
             books: Books::default(),
             hardware: Hardware::default(),
             boot: 0,
-            store,
             calm: false,
             log: Vec::new(),
             problems: Vec::new(),
         };
-        Arc::new(Self { dice, cdi, state: Mutex::new(state), folder })
+        Arc::new(Self { dice, cdi, records, state: Mutex::new(state), folder })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -74,7 +81,7 @@ impl World {
 
     /// The driver's folder.
     pub(super) fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        data(&self.folder)
     }
 
     pub(super) fn boot_id(&self) -> String {
@@ -87,7 +94,7 @@ impl World {
         self.note(format!("reboot; hardware forgets: {forgets}, CDI folder wiped: {wiped}"));
         let mut state = self.state();
         state.boot += 1;
-        state.store = FileStore::open(&records(&self.folder), &boot_id(state.boot)).unwrap();
+        self.records.of_boot(&boot_id(state.boot)).unwrap();
         state.books.reboot();
         if forgets {
             state.hardware.forget();
@@ -99,13 +106,9 @@ impl World {
     }
 
     /// The records of this boot, and those of earlier ones.
-    pub(super) fn stores(&self) -> (FileStore, Vec<FileStore>) {
-        let (boot, store) = {
-            let state = self.state();
-            (state.boot, state.store.clone())
-        };
-        let older = || FileStore::of_other_boots(&records(&self.folder), &boot_id(boot)).unwrap();
-        (store, if boot == 0 { Vec::new() } else { older() })
+    pub(super) fn stores(&self) -> (Arc<dyn Store>, Vec<Arc<dyn Store>>) {
+        let boot_id = self.boot_id();
+        (self.records.of_boot(&boot_id).unwrap(), self.records.of_other_boots(&boot_id).unwrap())
     }
 
     pub(super) fn note(&self, text: impl Into<String>) {
@@ -129,8 +132,8 @@ impl World {
     }
 }
 
-fn records(folder: &TempDir) -> PathBuf {
-    folder.path().join("data/claims")
+fn data(folder: &TempDir) -> PathBuf {
+    folder.path().join("data")
 }
 
 fn boot_id(boot: u64) -> String {

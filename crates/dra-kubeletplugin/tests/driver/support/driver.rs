@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dra_kubeletplugin::{
-    AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError,
-    PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim,
+    PluginError, PrepareContext, Prepared,
 };
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ struct Inner {
     fail_unknown: Option<String>,
     undo_gate: Option<Arc<Semaphore>>,
     held: Vec<HeldClaim<Note>>,
+    /// What an earlier program has prepared.
+    old_books: Vec<AdoptedClaim<Note>>,
 }
 
 /// What the driver does unless told otherwise: an environment variable for each device.
@@ -95,6 +97,11 @@ impl TestDriver {
     /// Answers `unprepare_unknown` with this error, or with success again.
     pub(crate) fn fail_unknown(&self, error: Option<&str>) {
         self.inner().fail_unknown = error.map(str::to_owned);
+    }
+
+    /// Another program has prepared this claim.
+    pub(crate) fn find_in_old_books(&self, claim: AdoptedClaim<Note>) {
+        self.inner().old_books.push(claim);
     }
 
     /// The calls so far.
@@ -166,6 +173,9 @@ impl DriverPlugin for TestDriver {
 
     async fn unprepare(&self, claim: &HeldClaim<Note>) -> Result<(), PluginError> {
         let error = self.inner().fail_unprepare.clone();
+        if error.is_none() {
+            self.inner().old_books.retain(|old| old.uid != claim.claim.uid);
+        }
         self.undo("unprepare", claim, error).await
     }
 
@@ -178,6 +188,14 @@ impl DriverPlugin for TestDriver {
         self.note(format!("unknown {}", claim.name));
         let error = self.inner().fail_unknown.clone();
         error.map_or(Ok(()), |error| Err(PluginError::new(error)))
+    }
+
+    async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<Note>>, PluginError> {
+        let wanted = |old: &&AdoptedClaim<Note>| match which {
+            Adopt::Claim(uid) => old.uid == *uid,
+            _ => true,
+        };
+        Ok(self.inner().old_books.iter().filter(wanted).cloned().collect())
     }
 
     fn on_background_error(&self, error: &BackgroundError) {

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/specs-go"
+)
+
+const cdiClass = "claim"
+
+// driver is what the helper calls.
+type driver struct {
+	name, node   string
+	prepareDelay time.Duration
+	// index has each device's place in the inventory.
+	index map[string]int
+	cdi   *cdi.Cache
+
+	// Without the helper's serialization calls come at once.
+	mutex      sync.Mutex
+	checkpoint checkpoint
+}
+
+func newDriver(o options, slices []resourceslice.Slice, cache *cdi.Cache, file checkpoint) *driver {
+	index := map[string]int{}
+	for _, slice := range slices {
+		for _, device := range slice.Devices {
+			index[device.Name] = len(index)
+		}
+	}
+	return &driver{
+		name:         o.driverName,
+		node:         o.nodeName,
+		prepareDelay: o.prepareDelay,
+		index:        index,
+		cdi:          cache,
+		checkpoint:   file,
+	}
+}
+
+func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, claim := range claims {
+		time.Sleep(d.prepareDelay)
+		devices, err := d.prepare(claim)
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+		klog.InfoS("prepared", "claim", klog.KObj(claim), "uid", claim.UID, "devices", len(devices), "err", err)
+	}
+	return results, nil
+}
+
+func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := map[types.UID]error{}
+	for _, claim := range claims {
+		err := d.unprepare(claim.UID)
+		results[claim.UID] = err
+		klog.InfoS("unprepared", "claim", claim.NamespacedName, "uid", claim.UID, "err", err)
+	}
+	return results, nil
+}
+
+func (d *driver) HandleError(ctx context.Context, err error, msg string) {
+	klog.ErrorS(err, msg)
+}
+
+func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	prepared, err := d.checkpoint.read()
+	if err != nil {
+		return nil, err
+	}
+	if devices, ok := prepared[claim.UID]; ok {
+		return devices, nil
+	}
+	spec := &specs.Spec{Kind: d.kind()}
+	var devices []kubeletplugin.Device
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != d.name {
+			continue
+		}
+		index, ok := d.index[result.Device]
+		if !ok {
+			return nil, fmt.Errorf("this node has no GPU %s", result.Device)
+		}
+		name := fmt.Sprintf("%s-%s", claim.UID, result.Device)
+		spec.Devices = append(spec.Devices, specs.Device{Name: name, ContainerEdits: d.edits(claim, result, index)})
+		devices = append(devices, kubeletplugin.Device{
+			Requests:     []string{result.Request},
+			PoolName:     result.Pool,
+			DeviceName:   result.Device,
+			CDIDeviceIDs: []string{d.kind() + "=" + name},
+		})
+	}
+	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
+		return nil, err
+	}
+	if err := d.cdi.WriteSpec(spec, d.specName(claim.UID)); err != nil {
+		return nil, err
+	}
+	prepared[claim.UID] = devices
+	return devices, d.checkpoint.write(prepared)
+}
+
+func (d *driver) unprepare(claim types.UID) error {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	prepared, err := d.checkpoint.read()
+	if err != nil {
+		return err
+	}
+	if _, ok := prepared[claim]; !ok {
+		return nil
+	}
+	if err := d.cdi.RemoveSpec(d.specName(claim)); err != nil {
+		return err
+	}
+	delete(prepared, claim)
+	return d.checkpoint.write(prepared)
+}
+
+// edits are those of mock-gpu-driver.
+func (d *driver) edits(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int) specs.ContainerEdits {
+	gpu := fmt.Sprintf("GPU_DEVICE_%d", index)
+	admin := result.AdminAccess != nil && *result.AdminAccess
+	return specs.ContainerEdits{Env: []string{
+		"KUBERNETES_NODE_NAME=" + d.node,
+		"DRA_RESOURCE_DRIVER_NAME=" + d.name,
+		fmt.Sprintf("DRA_ADMIN_ACCESS=%t", admin),
+		gpu + "=" + result.Device,
+		fmt.Sprintf("%s_RESOURCE_CLAIM=%s", gpu, claim.UID),
+		gpu + "_SHARING_STRATEGY=TimeSlicing",
+		gpu + "_TIMESLICE_INTERVAL=Default",
+	}}
+}
+
+func (d *driver) vendor() string { return "k8s." + d.name }
+
+func (d *driver) kind() string { return d.vendor() + "/" + cdiClass }
+
+func (d *driver) specName(claim types.UID) string {
+	return cdi.GenerateTransientSpecName(d.vendor(), cdiClass, string(claim))
+}
