@@ -68,12 +68,15 @@ impl ComponentLog {
         Ok(String::from_utf8_lossy(bytes.get(self.from..).unwrap_or_default()).into_owned())
     }
 
-    /// Whether the kubelet has registered a driver since (it says so at verbosity 4, which it has here).
+    /// Whether the kubelet has registered a driver since.
     pub(crate) fn says_registered(&self, driver: &str) -> Result<bool> {
+        Ok(self.registrations(driver)? > 0)
+    }
+
+    /// How many instances of a driver the kubelet has registered since (it says so at verbosity 4, which it has here).
+    pub(crate) fn registrations(&self, driver: &str) -> Result<usize> {
         let name = format!("driverName=\"{driver}\"");
-        Ok(self
-            .read()?
-            .lines()
-            .any(|line| line.contains("\"Registered DRA plugin\"") && line.contains(&name)))
+        let registered = |line: &&str| line.contains("\"Registered DRA plugin\"") && line.contains(&name);
+        Ok(self.read()?.lines().filter(registered).count())
     }
 }

@@ -13,6 +13,8 @@ mod pods;
 mod registration;
 mod restart;
 mod take_over;
+mod turns;
+mod undone;
 
 use crate::scenario::Scenario;
 
@@ -27,6 +29,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         restart::scenarios(),
         books::scenarios(),
         take_over::scenarios(),
+        turns::scenarios(),
+        undone::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),

@@ -1,0 +1,123 @@
+//! Others that undo what the driver publishes, over and over: it must not fight at full speed, and must say so.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+
+use crate::{
+    context::Context,
+    driver::Driver,
+    scenario::{Scenario, Tier},
+    slice_history::SliceWatch,
+};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// The publisher's distance is 30 s; events are seen with some delay.
+const AT_LEAST_APART: Duration = Duration::from_secs(28);
+const DEVICES: usize = 8;
+
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("slices_that_others_undo_each_second_are_written_once_in_thirty_seconds", |cx| {
+            Box::pin(undone(cx))
+        })
+        .within(Duration::from_secs(480)),
+    ]
+}
+
+/// One driver's slices are deleted, another's are given other devices.
+async fn undone(cx: &Context) -> Result<()> {
+    let time = Duration::from_secs(if cx.tier == Tier::Full { 300 } else { 65 });
+    let deleted = Victim::start(cx, "deleted.example.com").await?;
+    let changed = Victim::start(cx, "changed.example.com").await?;
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        delete_all(cx, deleted.name).await?;
+        change_all(cx, changed.name).await?;
+        tokio::time::sleep(EVERY).await;
+    }
+
+    // The first slice and three that replace it are made at once.
+    let created = deleted.watch.history()?.created();
+    ensure!(created.len() > 4, "slices were created {} times", created.len());
+    ensure_apart(&created[3..]).context("slices that somebody deletes")?;
+    deleted.says("somebody else deletes our slices")?;
+    // The first one, and one correction, are written at once.
+    let corrected = changed.watch.history()?.written_with("gpu-0");
+    ensure!(corrected.len() > 2, "slices were written {} times", corrected.len());
+    ensure_apart(&corrected[1..]).context("slices that somebody changes")?;
+    changed.says("somebody else changes our slices")?;
+    println!(
+        "    in {} s: created {} times, corrected {} times",
+        time.as_secs(),
+        created.len() - 1,
+        corrected.len() - 1
+    );
+
+    // Once they are left alone, all is well by itself.
+    for victim in [deleted, changed] {
+        cx.wait_devices(victim.name, DEVICES, Duration::from_secs(45)).await?;
+    }
+    Ok(())
+}
+
+struct Victim {
+    name: &'static str,
+    driver: Driver,
+    watch: SliceWatch,
+}
+
+impl Victim {
+    async fn start(cx: &Context, name: &'static str) -> Result<Self> {
+        let watch = SliceWatch::start(&cx.client, name).await?;
+        let driver = cx.start_driver("mock-gpu-driver", &["--driver-name", name])?;
+        cx.wait_devices(name, DEVICES, Duration::from_secs(15)).await?;
+        Ok(Self { name, driver, watch })
+    }
+
+    /// Once for each time that it had to wait, no more.
+    fn says(&self, text: &str) -> Result<()> {
+        let log = self.driver.log()?;
+        let times = log.matches(text).count();
+        ensure!((1..=15).contains(&times), "{} says {times} times {text:?}: {log}", self.name);
+        Ok(())
+    }
+}
+
+fn ensure_apart(times: &[Instant]) -> Result<()> {
+    for pair in times.windows(2) {
+        let distance = pair[1].duration_since(pair[0]);
+        ensure!(distance >= AT_LEAST_APART, "written {distance:?} after the last time");
+    }
+    Ok(())
+}
+
+async fn delete_all(cx: &Context, driver: &str) -> Result<()> {
+    let slices: Api<ResourceSlice> = Api::all(cx.client.clone());
+    for name in cx.slices(driver).await?.into_iter().filter_map(|slice| slice.metadata.name) {
+        slices.delete(&name, &DeleteParams::default()).await.context("deleting a slice")?;
+    }
+    Ok(())
+}
+
+async fn change_all(cx: &Context, driver: &str) -> Result<()> {
+    let slices: Api<ResourceSlice> = Api::all(cx.client.clone());
+    for mut slice in cx.slices(driver).await? {
+        let foreign = Device { name: "foreign".to_owned(), ..Device::default() };
+        let Some(name) = slice.metadata.name.clone() else { continue };
+        if slice.spec.devices.replace(vec![foreign.clone()]) == Some(vec![foreign]) {
+            continue;
+        }
+        match slices.replace(&name, &PostParams::default(), &slice).await {
+            // The driver was quicker; next time, then.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            replaced => drop(replaced.context("changing a slice")?),
+        }
+    }
+    Ok(())
+}
