@@ -13,6 +13,7 @@ mod pod;
 mod runner;
 mod scenario;
 mod scenarios;
+mod slice_suite;
 mod small_disk;
 
 use std::{path::PathBuf, process::ExitCode};

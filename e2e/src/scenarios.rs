@@ -11,6 +11,7 @@ mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod slices;
 
 use crate::scenario::Scenario;
 
@@ -27,6 +28,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
+        slices::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }
