@@ -14,6 +14,7 @@ mod runner;
 mod scenario;
 mod scenarios;
 mod slice_history;
+mod slice_suite;
 mod small_disk;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -12,6 +12,7 @@ mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod slices;
 mod take_over;
 mod turns;
 mod undone;
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
+        slices::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Only scenarios with this text in their name.
     #[arg(long)]
     only: Option<String>,
+    /// Feature gates for all components, in place of those that the tier asks for: `A=true,B=false`.
+    #[arg(long)]
+    feature_gates: Option<String>,
     /// Leave the last cluster running, for `cargo xtask cluster exec --dir target/e2e/cluster`.
     #[arg(long)]
     keep: bool,
@@ -50,7 +53,12 @@ struct Count {
 /// # Errors
 /// Something could not be built or started, a scenario failed, or none was run.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let legs = plan::legs(options.tier, options.kubernetes, options.only.is_some());
+    let legs = plan::legs(
+        options.tier,
+        options.kubernetes,
+        options.only.is_some(),
+        options.feature_gates.as_deref(),
+    );
     for leg in &legs {
         cluster::check_needs(root, leg.kubernetes)?;
     }
@@ -73,8 +81,8 @@ fn run_leg(root: &Path, tools: &tools::Tools, leg: &Leg, only: Option<&str>, kee
     let place = root.join("target/e2e");
     let cluster = Cluster::in_dir(place.join("cluster"));
     cluster.down()?;
-    println!("\nKubernetes {}, tier {}", leg.kubernetes, leg.tier);
-    let start = Start { programs: &programs, feature_gates: "", ends_with_us: !keep };
+    println!("\n{leg}");
+    let start = Start { programs: &programs, feature_gates: &leg.feature_gates, ends_with_us: !keep };
     if let Err(error) = cluster.up(root, &start) {
         return Err(error.context(save_logs(&cluster, &place, leg)?));
     }
@@ -144,7 +152,7 @@ fn read_summary(path: &Path) -> Result<Count> {
 
 /// Copies the logs of the cluster and of the scenarios' drivers to a place that the next run leaves alone.
 fn save_logs(cluster: &Cluster, place: &Path, leg: &Leg) -> Result<String> {
-    let target: PathBuf = place.join("logs").join(leg.kubernetes.to_string());
+    let target: PathBuf = place.join("logs").join(leg.name());
     if target.exists() {
         fs::remove_dir_all(&target).with_context(|| format!("emptying {}", target.display()))?;
     }

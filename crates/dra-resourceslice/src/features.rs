@@ -27,13 +27,15 @@ pub enum Feature {
     DeviceCompatibilityGroups,
     /// `devices[].nodeAllocatableResources`
     NodeAllocatableResources,
+    /// Attributes with a list value. An API server without the gate does not store less, it refuses the slice.
+    ListTypeAttributes,
     /// Something else: the stored slice differs from the one sent in a field that this library cannot name.
     Unknown,
 }
 
 impl Feature {
     /// All features that have a gate.
-    pub(crate) const GATED: [Self; 8] = [
+    pub(crate) const GATED: [Self; 9] = [
         Self::DeviceTaints,
         Self::PartitionableDevices,
         Self::DeviceBindingConditions,
@@ -42,6 +44,7 @@ impl Feature {
         Self::OptionalNodeOperations,
         Self::DeviceCompatibilityGroups,
         Self::NodeAllocatableResources,
+        Self::ListTypeAttributes,
     ];
 
     /// The name of the API server's feature gate.
@@ -56,6 +59,7 @@ impl Feature {
             Self::OptionalNodeOperations => "DRAOptionalNodeOperations",
             Self::DeviceCompatibilityGroups => "DRADeviceCompatibilityGroups",
             Self::NodeAllocatableResources => "DRANodeAllocatableResources",
+            Self::ListTypeAttributes => "DRAListTypeAttributes",
             Self::Unknown => "unknown",
         }
     }
@@ -143,6 +147,9 @@ fn strip_device(device: &mut Device, feature: Feature) {
             device.consumes_counters.iter_mut().flatten().for_each(compat::clear_compatibility_groups);
         }
         Feature::NodeAllocatableResources => compat::clear_node_allocatable(device),
+        Feature::ListTypeAttributes => {
+            device.attributes.iter_mut().for_each(|map| map.retain(|_, value| compat::list(value).is_none()));
+        }
         Feature::PartitionableDevicesType | Feature::OptionalNodeOperations | Feature::Unknown => {}
     }
 }

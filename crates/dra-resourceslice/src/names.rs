@@ -230,7 +230,7 @@ fn driver_name(value: &str) -> Result<(), &'static str> {
     dns_subdomain(value, DriverName::MAX_LEN, "must have at most 63 bytes")
 }
 
-fn node_name(value: &str) -> Result<(), &'static str> {
+pub(crate) fn node_name(value: &str) -> Result<(), &'static str> {
     dns_subdomain(value, NodeName::MAX_LEN, "must have at most 253 bytes")
 }
 

@@ -17,7 +17,11 @@ mod tests;
 use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
 
 use self::observed::Observed;
-use crate::{PoolWish, equal, features, layout::layout};
+use crate::{
+    Feature, PoolWish, equal,
+    features::{self, Features},
+    layout::layout,
+};
 
 /// The writes that make a pool what is wished.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -129,7 +133,13 @@ impl Wished {
                 None => equal::canonical(&features::without(spec, &wish.dropped)),
             }
         };
-        specs.into_iter().map(|spec| Self { stored: stored(&spec), spec }).collect()
+        // An API server that does not know them refuses a slice with lists.
+        let lists = Features::from([Feature::ListTypeAttributes]);
+        let refused = &wish.dropped & &lists;
+        specs
+            .into_iter()
+            .map(|spec| Self { stored: stored(&spec), spec: features::without(&spec, &refused) })
+            .collect()
     }
 
     /// The spec to send.

@@ -4,6 +4,7 @@ mod api;
 mod backoff;
 mod budget;
 mod cache;
+mod dropped;
 mod owner;
 mod pool_task;
 mod relist;

@@ -6,16 +6,15 @@
 mod capacity;
 mod device;
 mod node_allocatable;
+mod node_selector;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::NodeSelector;
-
 use crate::{
-    Consequence, CounterSet, Device, DeviceName, DriverResources, Fault, NodeOperation, Placement, Pool,
-    PoolName, Problem, Scope, Slice, Subject, limits, pool::PoolContent,
+    Consequence, CounterSet, Device, DeviceName, DriverName, DriverResources, Fault, NodeOperation,
+    Placement, Pool, PoolName, Problem, Scope, Slice, Subject, limits, pool::PoolContent,
 };
 
 /// All problems of a wish: what [`Publisher::publish`](crate::Publisher::publish) would leave out, and why.
@@ -40,7 +39,7 @@ pub(crate) fn checked(scope: &Scope, name: &PoolName, pool: &Pool) -> (Option<Po
     check.pool_rules(scope, pool);
     let mut pool = pool.clone();
     let counters = check.counter_sets(&mut pool);
-    check.devices(&mut pool, &counters);
+    check.devices(scope.driver(), &mut pool, &counters);
     check.slices(&pool);
     let refused = check.problems.iter().any(|problem| problem.consequence == Consequence::PoolRefused);
     ((!refused).then_some(pool), check.problems)
@@ -78,8 +77,10 @@ impl Check<'_> {
             (Placement::AllNodes | Placement::Selector(_) | Placement::PerDevice, Some(_)) => {
                 self.refuse_pool("placement", "a pool of a node's scope is local to the node");
             }
-            (Placement::Selector(selector), None) if !has_one_term(selector) => {
-                self.refuse_pool("nodeSelector", ONE_TERM);
+            (Placement::Selector(selector), None) => {
+                if let Some(fault) = node_selector::fault(selector) {
+                    self.report(Subject::Pool, "nodeSelector", fault, Consequence::PoolRefused);
+                }
             }
             _ => {}
         }
@@ -110,7 +111,7 @@ impl Check<'_> {
     }
 
     /// Takes out the devices and attributes at fault.
-    fn devices(&mut self, pool: &mut Pool, counters: &Counters) {
+    fn devices(&mut self, driver: &DriverName, pool: &mut Pool, counters: &Counters) {
         let per_device = matches!(pool.placement, Placement::PerDevice);
         let mut names = BTreeSet::new();
         for slice in slices_mut(pool) {
@@ -119,7 +120,7 @@ impl Check<'_> {
                 self.attributes(device);
                 let mut faults = device::faults(device, counters);
                 faults.extend(placement_fault(device, per_device));
-                faults.extend(device::partition_type_fault(device, partition_type.as_ref()));
+                faults.extend(device::partition_type_fault(device, partition_type.as_ref(), driver));
                 if !names.insert(device.name.clone()) {
                     faults.push(("name".to_owned(), Fault::Duplicate { value: device.name.to_string() }));
                 }
@@ -160,12 +161,6 @@ impl Check<'_> {
     }
 }
 
-const ONE_TERM: &str = "must have exactly one term";
-
-pub(crate) fn has_one_term(selector: &NodeSelector) -> bool {
-    selector.node_selector_terms.len() == 1
-}
-
 fn slices_mut(pool: &mut Pool) -> &mut [Slice] {
     match &mut pool.content {
         PoolContent::Whole(slice) => std::slice::from_mut(slice),
@@ -191,13 +186,13 @@ fn counters_fault(count: usize) -> Option<Fault> {
 
 fn placement_fault(device: &Device, per_device: bool) -> Option<(String, Fault)> {
     use crate::DevicePlacement::Selector;
-    let rule = match (&device.placement, per_device) {
-        (None, true) => "must be set, because the pool's placement is per device",
-        (Some(_), false) => "must not be set, because the pool's placement is not per device",
-        (Some(Selector(selector)), true) if !has_one_term(selector) => ONE_TERM,
+    let fault = match (&device.placement, per_device) {
+        (None, true) => Fault::Rule("must be set, because the pool's placement is per device"),
+        (Some(_), false) => Fault::Rule("must not be set, because the pool's placement is not per device"),
+        (Some(Selector(selector)), true) => node_selector::fault(selector)?,
         _ => return None,
     };
-    Some(("placement".to_owned(), Fault::Rule(rule)))
+    Some(("placement".to_owned(), fault))
 }
 
 fn slice_faults(slice: &Slice, whole: bool) -> Vec<(&'static str, Fault)> {

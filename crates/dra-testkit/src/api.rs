@@ -4,7 +4,7 @@
 //! get, list, watch, create, update, patch, delete, the `status` subresource, selectors, pages, generated names,
 //! conflicts, finalizers, dry runs, and the main limits of the real server's validation. Objects are stored as
 //! the real server stores them: typed, with one spelling of quantities (`1024Mi` → `1Gi`) and with the defaults
-//! filled in (`timeAdded` of taints).
+//! filled in (`timeAdded` of taints), and without the fields of feature gates that are off.
 //!
 //! What differs from the real server: strategic merge patches are merged as JSON; server-side apply knows only
 //! other appliers; label selectors know no sets; nothing checks access; owners' dependents are not collected;
@@ -14,6 +14,7 @@ mod apply;
 mod calls;
 mod discovery;
 mod faults;
+mod gates;
 mod handler;
 mod identity;
 mod kinds;
@@ -44,6 +45,7 @@ pub use serve::ServedApi;
 pub use status::{ApiStatus, Cause};
 
 use faults::{Effect, Faults};
+use gates::Gates;
 use kinds::Kind;
 use select::Selector;
 use store::Store;
@@ -98,10 +100,23 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// An empty server.
+    /// An empty server of the newest version, with all feature gates on.
     #[must_use]
     pub fn new() -> Self {
-        let store = Store::new();
+        Self::with_gates(Gates::all_on())
+    }
+
+    /// An empty server like Kubernetes 1.`minor` without configuration: from 34 on, with that version's feature gates as they are
+    /// by default. Fields of slices behind gates that are off are dropped without a word, as the real server does.
+    ///
+    /// Only slices differ between versions here; everything else is as in the newest.
+    #[must_use]
+    pub fn of_version(minor: u32) -> Self {
+        Self::with_gates(Gates::of_version(minor))
+    }
+
+    fn with_gates(gates: Gates) -> Self {
+        let store = Store::new(gates);
         let version = tokio::sync::watch::Sender::new(store.version());
         Self {
             inner: Arc::new(Inner {
@@ -162,6 +177,27 @@ impl ApiServer {
             let none = Preconditions::default();
             keys.iter().filter_map(|key| write::delete(store, kind, key, &none, false).ok()).collect()
         })
+    }
+}
+
+/// Feature gates.
+impl ApiServer {
+    /// Switches a feature gate that fields of slices depend on, such as `DRADeviceTaints`, as a restart of the real server would.
+    ///
+    /// # Errors
+    /// If this version has no such gate, or the stand-in knows nothing that depends on it.
+    pub fn set_feature_gate(&self, gate: &str, on: bool) -> Result<(), ApiStatus> {
+        let mut store = lock(&self.inner.store);
+        let minor = store.gates.minor;
+        store.gates.set(gate, on).ok_or_else(|| {
+            ApiStatus::bad_request(format!("Kubernetes 1.{minor} has no feature gate {gate:?} for slices"))
+        })
+    }
+
+    /// The feature gates that are on, of those that fields of slices depend on.
+    #[must_use]
+    pub fn feature_gates(&self) -> Vec<&'static str> {
+        lock(&self.inner.store).gates.on().collect()
     }
 }
 

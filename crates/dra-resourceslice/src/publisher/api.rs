@@ -64,8 +64,13 @@ impl SliceApi {
         within(Action::Get, || object(name), self.slices.get_opt(name)).await
     }
 
-    pub(super) async fn create(&self, slice: &ResourceSlice) -> Result<ResourceSlice, PublishError> {
-        let params = PostParams::default();
+    /// Creates a slice, or with `dry_run` only lets the API server say what it would store.
+    pub(super) async fn create(
+        &self,
+        slice: &ResourceSlice,
+        dry_run: bool,
+    ) -> Result<ResourceSlice, PublishError> {
+        let params = PostParams { dry_run, ..PostParams::default() };
         within(Action::Create, || object(name_of(slice)), self.slices.create(&params, slice)).await
     }
 

@@ -4,12 +4,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use tokio::time::Instant;
 
 use super::{owner::Lookup, pool_task::PoolTask, task::Task};
-use crate::{
-    Feature, Plan, PoolName, PoolWish, PublishError, Write, equal,
-    features::{self, Features},
-    plan,
-    plan::plan_removal,
-};
+use crate::{Plan, PoolName, PublishError, Write, plan, plan::plan_removal};
 
 /// A pool is planned again this often in a row at most; each round either writes or learns something.
 const MOST_ROUNDS: usize = 16;
@@ -120,52 +115,6 @@ impl Task {
         self.carry_out(name, pool, Plan { writes, generation, ..Plan::default() }).await
     }
 
-    /// Finds out which fields the API server drops, if that decides whether there is anything to write: a dry run
-    /// of one update costs less than writing all slices only to see them unchanged. Returns whether it has learned
-    /// something.
-    async fn probe(
-        &mut self,
-        name: &PoolName,
-        pool: &mut PoolTask,
-        wish: &PoolWish,
-        observed: &[ResourceSlice],
-    ) -> bool {
-        let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
-        let full = plan(&dropping(Features::new()), observed);
-        let update = full.writes.iter().find_map(|write| match write {
-            Write::Update(slice) => Some(slice),
-            Write::Create(_) | Write::Delete { .. } => None,
-        });
-        let Some(update) = update else { return false };
-        if !plan(&dropping(Features::from(Feature::GATED)), observed).writes.is_empty() {
-            return false;
-        }
-        let Ok(stored) = self.api.update(update, true).await else { return false };
-        let used = features::used(&update.spec);
-        self.dropped.retain(|feature| !used.contains(feature));
-        self.learn(name, pool, update, &stored);
-        true
-    }
-
-    /// Compares what was stored with what was sent.
-    fn learn(&mut self, name: &PoolName, pool: &mut PoolTask, sent: &ResourceSlice, stored: &ResourceSlice) {
-        let mut features = features::dropped(&sent.spec, &stored.spec);
-        if features.is_empty() {
-            return;
-        }
-        let news = !features.is_subset(&pool.reported);
-        pool.reported.extend(features.iter().copied());
-        pool.status.dropped = pool.reported.iter().copied().collect();
-        if news {
-            let features = pool.status.dropped.clone();
-            self.report(&PublishError::DroppedFields { pool: name.clone(), features });
-        }
-        if features.remove(&Feature::Unknown) {
-            pool.tolerate(equal::canonical(&sent.spec), equal::canonical(&stored.spec));
-        }
-        self.dropped.extend(features);
-    }
-
     async fn list_again(&mut self, pool: &mut PoolTask) -> Round {
         match self.list().await {
             Ok(()) => Round::Again,
@@ -199,7 +148,7 @@ impl Task {
                 return Round::Again;
             }
             let done = match &write {
-                Write::Create(slice) => self.api.create(slice).await.map(Some),
+                Write::Create(slice) => self.api.create(slice, false).await.map(Some),
                 Write::Update(slice) => self.api.update(slice, false).await.map(Some),
                 Write::Delete { name, uid, resource_version } => {
                     self.api.delete(name, uid.clone(), resource_version.clone()).await.map(|()| None)
@@ -251,6 +200,11 @@ impl Task {
         } else {
             error
         };
+        if let Write::Create(slice) | Write::Update(slice) = write
+            && self.explain(name, pool, slice, &error).await
+        {
+            return Round::Again;
+        }
         self.report(&error);
         pool.fail(error, Instant::now());
         Round::Done

@@ -3,7 +3,8 @@
 use super::device::FieldFault;
 use crate::{Capacity, Device, Fault, Quantity, RequestPolicy, ValidRequests, limits};
 
-/// Three decimals are what the API server computes with (`DRAFractionalCapacityRange`).
+/// Once one amount of a range is a fraction, the API server computes with thousandths in 64 bits
+/// (`DRAFractionalCapacityRange`).
 const NANOS_PER_MILLI: i128 = 1_000_000;
 
 pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
@@ -41,7 +42,8 @@ fn values_fault(capacity: &Quantity, default: &Quantity, values: &[Quantity]) ->
     if values.iter().any(|value| value > capacity) {
         return rule("valid values must not be above the capacity");
     }
-    if !values.contains(default) {
+    // An empty list is none to the API server.
+    if !values.is_empty() && !values.contains(default) {
         return rule("the default must be one of the valid values");
     }
     None
@@ -56,12 +58,15 @@ fn range_fault(
 ) -> Option<Fault> {
     let rule = |rule| Some(Fault::Rule(rule));
     let top = max.unwrap_or(capacity);
-    if [Some(default), Some(min), max, step]
-        .into_iter()
-        .flatten()
-        .any(|q| q.as_nanos() % NANOS_PER_MILLI != 0)
-    {
-        return rule("amounts must have at most three decimals");
+    let amounts = || [Some(default), Some(min), max, step].into_iter().flatten();
+    let in_millis = |amount: &Quantity| {
+        let nanos = amount.as_nanos();
+        nanos % NANOS_PER_MILLI == 0 && i64::try_from(nanos / NANOS_PER_MILLI).is_ok()
+    };
+    if amounts().any(|amount| !amount.is_integer()) && !amounts().all(in_millis) {
+        return rule(
+            "with a fraction among them, amounts must have at most three decimals and be below 2^63/1000",
+        );
     }
     if min.as_nanos() < 0 {
         return rule("the minimum must not be negative");

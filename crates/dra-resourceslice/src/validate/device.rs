@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Counters, capacity, counters_fault, node_allocatable};
 use crate::{
-    AttributeValue, CounterConsumption, Device, Fault, QualifiedName, compat, convert, is_semver, limits,
+    AttributeValue, CounterConsumption, Device, DriverName, Fault, QualifiedName, compat, convert, is_semver,
+    limits,
     names::{label_key, label_value},
 };
 
@@ -48,10 +49,20 @@ pub(super) fn version_fault(value: &AttributeValue) -> Option<Fault> {
     })
 }
 
-/// A device that consumes counters must have the slice's partition type attribute, as text.
-pub(super) fn partition_type_fault(device: &Device, name: Option<&QualifiedName>) -> Option<FieldFault> {
+/// A device that consumes counters must have the slice's partition type attribute, as text. In the driver's own domain
+/// it may stand without the domain.
+pub(super) fn partition_type_fault(
+    device: &Device,
+    name: Option<&QualifiedName>,
+    driver: &DriverName,
+) -> Option<FieldFault> {
     let name = name.filter(|_| !device.consumes_counters.is_empty())?;
-    let is_text = matches!(device.attributes.get(name), Some(AttributeValue::String(_)));
+    let bare = || {
+        let own = name.domain() == Some(driver.as_str());
+        device.attributes.iter().find(|(key, _)| own && key.as_str() == name.id()).map(|(_, value)| value)
+    };
+    let value = device.attributes.get(name).or_else(bare);
+    let is_text = matches!(value, Some(AttributeValue::String(_)));
     let rule = "must be a text attribute, because it is the pool's partition type";
     (!is_text).then(|| (format!("attributes[{name}]"), Fault::Rule(rule)))
 }

@@ -1,7 +1,7 @@
 //! Rules on `nodeAllocatableResources`.
 
 use super::device::FieldFault;
-use crate::{Device, Fault, NodeAllocatable, NodeAllocatableMapping, Quantity, names::label_key};
+use crate::{Device, Fault, NodeAllocatable, NodeAllocatableMapping, Quantity};
 
 pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
     for (resource, value) in &device.node_allocatable {
@@ -10,16 +10,11 @@ pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
     }
 }
 
-/// Only the node's own resources, such as `cpu`; extended ones have a domain in front.
+/// Only resources of which the scheduler counts what claims take: the node's CPUs, memory and huge pages.
 fn resource_fault(resource: &str) -> Option<Fault> {
-    let rule = match label_key(resource) {
-        Err(rule) => rule,
-        Ok(()) if resource.contains('/') => {
-            "is an extended resource; only the node's own, such as cpu, are allowed"
-        }
-        Ok(()) => return None,
-    };
-    Some(Fault::Invalid { value: resource.to_owned(), rule })
+    let known = matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-");
+    let rule = "is no resource that devices can stand for; cpu, memory and hugepages-… are";
+    (!known).then(|| Fault::Invalid { value: resource.to_owned(), rule })
 }
 
 fn value_fault(device: &Device, value: &NodeAllocatable) -> Option<Fault> {

@@ -299,6 +299,10 @@ fn operations_and_partition_types_follow_their_rules() {
     assert_eq!(kind("example.com/kind", partition()), ["attributes[example.com/kind]"]);
     assert_eq!(kind("example.com/kind", device("plain")), Vec::<String>::new());
     assert_eq!(kind("kind", device("plain")), ["partitionTypeAttribute"]);
+    // In the driver's own domain the attribute may go without it.
+    let bare = partition().try_attribute("kind", "half").unwrap();
+    assert_eq!(kind("gpu.example.com/kind", bare.clone()), Vec::<String>::new());
+    assert_eq!(kind("example.com/kind", bare), ["attributes[example.com/kind]"]);
 }
 
 #[test]

@@ -5,10 +5,13 @@ use serde_json::{Value, json};
 use super::kinds::{KINDS, Kind, VERSION};
 
 /// The answer to a discovery path, if it is one.
-pub(crate) fn answer(path: &str) -> Option<Value> {
+pub(crate) fn answer(path: &str, minor: u32) -> Option<Value> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match segments.as_slice() {
-        ["version"] => Some(json!({"major": "1", "minor": "37", "gitVersion": "v1.37.0-dra-testkit"})),
+        ["version"] => {
+            let version = format!("v1.{minor}.0-dra-testkit");
+            Some(json!({"major": "1", "minor": minor.to_string(), "gitVersion": version}))
+        }
         ["healthz" | "livez" | "readyz"] => Some(json!("ok")),
         ["api"] => Some(json!({"kind": "APIVersions", "versions": [VERSION]})),
         ["apis"] => {

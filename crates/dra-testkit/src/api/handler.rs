@@ -24,6 +24,9 @@ use super::store::Key;
 use super::watch::Watch;
 use super::write::{self, Apply, Part, Preconditions};
 
+/// The field of slices that older versions cannot select by.
+const POOL_NAME: &str = "spec.pool.name";
+
 /// Body of every response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -43,7 +46,7 @@ where
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| io::Error::other(error.to_string()))?.to_bytes();
     if head.method == Method::GET
-        && let Some(answer) = discovery::answer(head.uri.path())
+        && let Some(answer) = discovery::answer(head.uri.path(), lock(&server.inner.store).gates.minor)
     {
         return Ok(respond(200, &answer));
     }
@@ -156,7 +159,7 @@ fn serve(
             Ok(respond(200, &entry.object))
         }
         Verb::List => {
-            let selector = selector(request)?;
+            let selector = selector(server, request)?;
             Ok(respond(200, &list::page(&lock(&server.inner.store), kind, &selector, query)?))
         }
         Verb::Watch => open_watch(server, request, call),
@@ -181,7 +184,7 @@ fn serve(
                 .map(|object| respond(200, &object))
         }
         Verb::DeleteCollection => {
-            let selector = selector(request)?;
+            let selector = selector(server, request)?;
             let deleted = server.delete_selected(kind, &selector);
             Ok(respond(
                 200,
@@ -227,8 +230,7 @@ fn open_watch(server: &ApiServer, request: &ApiRequest, call: Call) -> Result<Re
     if let Some(name) = &request.name {
         fields = [fields.as_str(), &format!("metadata.name={name}")].join(",");
     }
-    let selector =
-        Selector::parse(request.kind, request.namespace.as_deref(), &fields, &request.query.label_selector)?;
+    let selector = select(server, request, &fields)?;
     let watch = Watch::open(
         request.kind,
         selector,
@@ -241,9 +243,18 @@ fn open_watch(server: &ApiServer, request: &ApiRequest, call: Call) -> Result<Re
     Ok(response(200, StreamBody::new(watch.into_stream()).boxed_unsync()))
 }
 
-fn selector(request: &ApiRequest) -> Result<Selector, ApiStatus> {
-    let query = &request.query;
-    Selector::parse(request.kind, request.namespace.as_deref(), &query.field_selector, &query.label_selector)
+fn selector(server: &ApiServer, request: &ApiRequest) -> Result<Selector, ApiStatus> {
+    select(server, request, &request.query.field_selector)
+}
+
+fn select(server: &ApiServer, request: &ApiRequest, fields: &str) -> Result<Selector, ApiStatus> {
+    let selector =
+        Selector::parse(request.kind, request.namespace.as_deref(), fields, &request.query.label_selector)?;
+    if selector.has_field(POOL_NAME) && !lock(&server.inner.store).gates.selects_by_pool() {
+        let message = format!("before 1.37, {} cannot be selected by field {POOL_NAME}", request.kind.plural);
+        return Err(ApiStatus::bad_request(message));
+    }
+    Ok(selector)
 }
 
 fn preconditions(options: Option<&Value>) -> Preconditions {

@@ -15,6 +15,9 @@ fn quantity_paths(kind: &str) -> &'static [&'static str] {
             "spec.devices.*.capacity.*.requestPolicy.validValues.*",
             "spec.devices.*.capacity.*.requestPolicy.validRange.*",
             "spec.devices.*.consumesCounters.*.counters.*.value",
+            "spec.devices.*.nodeAllocatableResources.*.mapping.deviceMultiplier",
+            "spec.devices.*.nodeAllocatableResources.*.mapping.capacityMultiplier",
+            "spec.devices.*.nodeAllocatableResources.*.overhead.*",
             "spec.sharedCounters.*.counters.*.value",
         ],
         "ResourceClaim" => &[
@@ -77,7 +80,16 @@ pub(crate) fn drop_empty(object: &mut Value) {
 
 /// Whether the field is a map, which disappears when empty; an empty struct such as `spec` stays.
 fn is_map(field: &str) -> bool {
-    matches!(field, "labels" | "annotations" | "attributes" | "capacity" | "counters" | "allocatable")
+    matches!(
+        field,
+        "labels"
+            | "annotations"
+            | "attributes"
+            | "capacity"
+            | "counters"
+            | "allocatable"
+            | "nodeAllocatableResources"
+    )
 }
 
 fn set_defaults(kind: &str, object: &mut Value, now: &str) -> Result<(), ApiStatus> {

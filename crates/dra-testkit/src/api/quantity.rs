@@ -38,6 +38,11 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     })
 }
 
+/// The value of a quantity in billionths, or `None` as above.
+pub(crate) fn nanos(text: &str) -> Option<i128> {
+    Some(parse(text)?.0)
+}
+
 /// The value in billionths, and how it was written. Finer values round away from zero.
 fn parse(text: &str) -> Option<(i128, Format)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -50,6 +50,11 @@ impl Selector {
         Ok(Self { namespace: namespace.map(str::to_owned), fields, labels: terms(labels)? })
     }
 
+    /// Whether it selects by this field.
+    pub(crate) fn has_field(&self, field: &str) -> bool {
+        self.fields.iter().any(|term| term.key == field)
+    }
+
     /// Whether an object is selected.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let in_namespace =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::apply::Managers;
+use super::gates::Gates;
 use super::kinds::Kind;
 
 /// How many changes are remembered for watches.
@@ -60,12 +61,14 @@ pub(crate) struct Store {
     floor: u64,
     objects: BTreeMap<Key, Entry>,
     history: VecDeque<Change>,
+    /// What this server is.
+    pub(crate) gates: Gates,
 }
 
 impl Store {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(gates: Gates) -> Self {
         // Version 0 has a meaning of its own in requests.
-        Self { version: 1, floor: 1, objects: BTreeMap::new(), history: VecDeque::new() }
+        Self { version: 1, floor: 1, objects: BTreeMap::new(), history: VecDeque::new(), gates }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_change_has_a_version_of_its_own() {
-        let mut store = Store::new();
+        let mut store = Store::new(Gates::all_on());
         let first = put(&mut store, "a");
         put(&mut store, "b");
         store.remove(&key("a")).expect("there");
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn forgotten_history_makes_every_known_version_too_old() {
-        let mut store = Store::new();
+        let mut store = Store::new(Gates::all_on());
         let known = put(&mut store, "a");
         assert!(store.remembers(known));
         store.forget_history();
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn history_is_bounded() {
-        let mut store = Store::new();
+        let mut store = Store::new(Gates::all_on());
         let first = put(&mut store, "a");
         for _ in 0..HISTORY {
             put(&mut store, "a");

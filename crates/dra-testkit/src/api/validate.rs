@@ -1,11 +1,13 @@
 //! The main limits of the real API server; what breaks one is refused with 422.
 //!
-//! Source: `pkg/apis/resource/validation` of Kubernetes 1.37. Left out are request policies, node-allocatable
-//! resources and CEL expressions.
+//! Source: `pkg/apis/resource/validation` of Kubernetes 1.37. Left out are CEL expressions.
 
 mod claim;
 mod device;
 mod names;
+mod node_allocatable;
+mod node_selector;
+mod policy;
 mod slice;
 
 use serde_json::Value;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::apply::{self, Managers};
+use super::gates::Gates;
 use super::identity;
 use super::kinds::{Kind, StatusRule};
 use super::normalize::{drop_empty, normalize};
@@ -72,7 +73,7 @@ fn create_with(
         remove(&mut object, "status");
     }
     identity::stamp_new(kind, &mut object);
-    let object = admit(kind, None, object)?;
+    let object = admit(&store.gates, kind, None, object)?;
     let key = Key::new(kind, namespace, &name);
     if store.get(&key).is_some() {
         return Err(ApiStatus::already_exists(kind, &name));
@@ -219,10 +220,7 @@ fn replace(
         }
     };
     identity::keep(&old, &mut object);
-    let mut object = admit(kind, Some(&old), object)?;
-    if kind.counts_generation && object["spec"] != old["spec"] {
-        object["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
-    }
+    let object = admit(&store.gates, kind, Some(&old), object)?;
     entry.object = Arc::new(object);
     record_managers(kind, &mut entry);
     if dry_run || entry.object == old {
@@ -239,8 +237,14 @@ fn replace(
 }
 
 /// Reads, completes and checks an object before it is stored.
-fn admit(kind: &Kind, old: Option<&Value>, object: Value) -> Result<Value, ApiStatus> {
+fn admit(gates: &Gates, kind: &Kind, old: Option<&Value>, object: Value) -> Result<Value, ApiStatus> {
     let mut object = normalize(kind, object, &identity::now())?;
+    if let Some(old) = old.filter(|_| kind.counts_generation) {
+        count_generation(old, &mut object);
+    }
+    if kind.kind == "ResourceSlice" {
+        gates.drop_disabled(old.map(|old| &old["spec"]), &mut object["spec"]);
+    }
     let causes = validate(kind, old, &object);
     if !causes.is_empty() {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -248,6 +252,15 @@ fn admit(kind: &Kind, old: Option<&Value>, object: Value) -> Result<Value, ApiSt
     }
     drop_empty(&mut object);
     Ok(object)
+}
+
+/// Counts a change of the spec. As on the real server, one that is dropped afterwards counts too.
+fn count_generation(old: &Value, object: &mut Value) {
+    let mut spec = object["spec"].clone();
+    drop_empty(&mut spec);
+    if spec != old["spec"] {
+        object["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
+    }
 }
 
 fn set_type(kind: &Kind, object: &mut Value) -> Result<(), ApiStatus> {

@@ -193,6 +193,27 @@ async fn dropped_fields_are_told_once_and_not_sent_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restart_writes_nothing_if_only_some_of_the_fields_are_dropped() {
+    let api = FakeApi::new();
+    api.drop_fields_of(&[Feature::DeviceTaints, Feature::ConsumableCapacity]);
+    let wish = || {
+        let bound = device("a").binding_conditions(["ready"], ["failed"]).taint(Taint::no_schedule("k"));
+        let shared = device("b").allow_multiple_allocations(true);
+        DriverResources::new()
+            .pool(pool_name(), Pool::from_slices([Slice::new([bound]), Slice::new([shared])]))
+    };
+    let setup = Setup::on(&api);
+    setup.publish(wish()).await;
+    setup.publisher.stop().await;
+    api.forget_calls();
+    let setup = Setup::on(&api);
+    let published = setup.publish(wish()).await;
+    assert_eq!(published.dropped, [Feature::DeviceTaints, Feature::ConsumableCapacity]);
+    // One for each slice that has a feature of its own.
+    assert_eq!(api.writes(), ["dry-run"; 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_was_made_anew_becomes_the_owner() {
     let setup = Setup::open();
     setup.publish(devices(&["gpu-0"])).await;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::status::Cause;
-use super::{Findings, entries, items, names, slice, text};
+use super::{Findings, entries, items, names, node_allocatable, node_selector, policy, slice, text};
 
 const MAX_ATTRIBUTES_AND_CAPACITY: usize = 32;
 const MAX_ATTRIBUTE_VALUES: usize = 48;
@@ -24,7 +24,8 @@ pub(super) fn has_extras(device: &Value) -> bool {
         || entries(&device["attributes"]).any(|(_, attribute)| has_list(attribute))
 }
 
-pub(super) fn check(found: &mut Findings, at: &str, device: &Value) {
+/// Checks a device of a slice whose devices choose their nodes, or of another.
+pub(super) fn check(found: &mut Findings, at: &str, device: &Value, per_device: bool) {
     found.name(&format!("{at}.name"), &device["name"], names::dns_label);
     attributes(found, at, device);
     for (index, taint) in items(&device["taints"]).iter().enumerate() {
@@ -33,6 +34,30 @@ pub(super) fn check(found: &mut Findings, at: &str, device: &Value) {
     found.at_most(&format!("{at}.taints"), items(&device["taints"]).len(), MAX_TAINTS);
     consumed_counters(found, at, &device["consumesCounters"]);
     binding_conditions(found, at, device);
+    placement(found, at, device, per_device);
+    let shared = device["allowMultipleAllocations"] == true;
+    for (name, capacity) in entries(&device["capacity"]) {
+        policy::check(found, &format!("{at}.capacity[{name}]"), capacity, shared);
+    }
+    node_allocatable::check(found, at, device);
+}
+
+fn placement(found: &mut Findings, at: &str, device: &Value, per_device: bool) {
+    let set = ["nodeName", "nodeSelector", "allNodes"].into_iter().filter(|field| !device[*field].is_null());
+    let (set, wanted) = (set.count(), usize::from(per_device));
+    if set != wanted {
+        let message = format!("{wanted} of nodeName, nodeSelector, allNodes must be set, not {set}");
+        found.add(Cause::invalid(at, message));
+    }
+    if device["allNodes"] == false {
+        found.add(Cause::invalid(format!("{at}.allNodes"), "must be true or absent"));
+    }
+    if !device["nodeName"].is_null() {
+        found.name(&format!("{at}.nodeName"), &device["nodeName"], names::dns_subdomain);
+    }
+    if !device["nodeSelector"].is_null() {
+        node_selector::check(found, &format!("{at}.nodeSelector"), &device["nodeSelector"]);
+    }
 }
 
 fn attributes(found: &mut Findings, at: &str, device: &Value) {
@@ -128,7 +153,7 @@ mod tests {
     fn fields(mut device: Value) -> Vec<String> {
         device["name"] = json!("gpu-0");
         let mut found = Findings::default();
-        check(&mut found, "d", &device);
+        check(&mut found, "d", &device, false);
         found.causes.into_iter().map(|cause| cause.field).collect()
     }
 
@@ -168,6 +193,7 @@ mod tests {
                 json!({"consumesCounters": [{"counterSet": "a", "counters": {}}]}),
                 "d.consumesCounters[0].counters",
             ),
+            (json!({"nodeName": "n"}), "d"),
             (json!({"bindingConditions": ["a"]}), "d"),
             (json!({"bindingConditions": ["a"], "bindingFailureConditions": ["a"]}), "d.bindingConditions"),
         ] {

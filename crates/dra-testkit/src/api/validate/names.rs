@@ -32,15 +32,17 @@ pub(super) fn pool(text: &str) -> Rule {
     text.split('/').try_for_each(dns_subdomain)
 }
 
-/// Name of an attribute or capacity: C identifier of at most 32, after an optional `domain/` of at most 63.
+/// Name of an attribute or capacity: C identifier of at most 32, after an optional `domain/` of at most 63. The real server
+/// forgets to check names with several slashes, and takes them.
 pub(super) fn qualified(text: &str) -> Rule {
-    let name = match text.split_once('/') {
-        None => text,
-        Some((domain, name)) => {
-            limit(domain, 63)?;
-            dns_subdomain(domain)?;
+    let parts: Vec<&str> = text.split('/').collect();
+    let name = match parts[..] {
+        [name] => name,
+        [domain, name] => {
+            driver(domain)?;
             name
         }
+        _ => return Ok(()),
     };
     limit(name, 32)?;
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
@@ -133,6 +135,8 @@ mod tests {
             (qualified, "memory", true),
             (qualified, "gpu.example.com/driver_Version", true),
             (qualified, "driver-version", false),
+            (qualified, "a/b/c", true),
+            (qualified, "/b", false),
             (qualified, "9lives", false),
             (qualified, "a123456789012345678901234567890123", false),
             (label_key, "example.com/broken", true),

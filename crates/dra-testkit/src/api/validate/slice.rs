@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::status::Cause;
-use super::{Findings, device, entries, items, names, text};
+use super::{Findings, device, entries, items, names, node_selector, text};
 
 const MAX_DEVICES: usize = 128;
 const MAX_DEVICES_WITH_EXTRAS: usize = 64;
@@ -20,6 +20,8 @@ pub(super) fn check(found: &mut Findings, old: Option<&Value>, new: &Value) {
     placement(found, spec);
     counter_sets(found, spec);
     devices(found, spec);
+    partition_type(found, spec);
+    skipped_operations(found, spec);
 }
 
 fn pool(found: &mut Findings, old: Option<&Value>, pool: &Value) {
@@ -46,8 +48,11 @@ fn placement(found: &mut Findings, spec: &Value) {
         match &spec[field] {
             Value::Bool(false) => found.add(Cause::invalid(at, "must be true or absent")),
             node @ Value::String(_) => found.name(&at, node, names::dns_subdomain),
-            selector if field == "nodeSelector" && items(&selector["nodeSelectorTerms"]).len() != 1 => {
-                found.add(Cause::invalid(at, "must have exactly one term"));
+            selector if field == "nodeSelector" => {
+                if items(&selector["nodeSelectorTerms"]).len() != 1 {
+                    found.add(Cause::invalid(at.as_str(), "must have exactly one term"));
+                }
+                node_selector::check(found, &at, selector);
             }
             _ => {}
         }
@@ -88,7 +93,48 @@ fn devices(found: &mut Findings, spec: &Value) {
     found.at_most("spec.devices", devices.len(), limit);
     found.unique("spec.devices", devices.iter().map(|device| text(&device["name"])));
     for (index, device) in devices.iter().enumerate() {
-        device::check(found, &format!("spec.devices[{index}]"), device);
+        let per_device = spec["perDeviceNodeSelection"] == true;
+        device::check(found, &format!("spec.devices[{index}]"), device, per_device);
+    }
+}
+
+/// The attribute that tells the kind of each partition.
+fn partition_type(found: &mut Findings, spec: &Value) {
+    const AT: &str = "spec.partitionTypeAttribute";
+    let Some(name) = spec["partitionTypeAttribute"].as_str() else { return };
+    found.text(AT, name, names::qualified);
+    if !name.contains('/') {
+        found.add(Cause::invalid(AT, "must have a domain in front"));
+    }
+    // In the driver's own domain, devices may leave the domain out.
+    let own = name.strip_prefix(text(&spec["driver"])).and_then(|rest| rest.strip_prefix('/'));
+    let devices = items(&spec["devices"]).iter().enumerate();
+    let partitions: Vec<_> =
+        devices.filter(|(_, device)| !items(&device["consumesCounters"]).is_empty()).collect();
+    if partitions.is_empty() {
+        found.add(Cause::invalid(AT, "no device consumes counters"));
+    }
+    for (index, device) in partitions {
+        let named = [Some(name), own].into_iter().flatten().map(|name| &device["attributes"][name]);
+        if named.into_iter().find(|value| !value.is_null()).is_none_or(|value| value["string"].is_null()) {
+            let at = format!("spec.devices[{index}].attributes[{name}]");
+            found.add(Cause::required(at, "must be a string, since it is the partition type"));
+        }
+    }
+}
+
+fn skipped_operations(found: &mut Findings, spec: &Value) {
+    const AT: &str = "spec.skipNodeOperations";
+    const PREPARE: &str = "NodePrepareResources";
+    const UNPREPARE: &str = "NodeUnprepareResources";
+    let operations = || items(&spec["skipNodeOperations"]).iter().map(text);
+    found.unique(AT, operations());
+    for operation in operations().filter(|operation| ![PREPARE, UNPREPARE, "*"].contains(operation)) {
+        found.add(Cause::invalid(AT, format!("{operation:?} is no operation")));
+    }
+    let has = |wanted| operations().any(|operation| operation == wanted);
+    if has(PREPARE) && !has(UNPREPARE) && !has("*") {
+        found.add(Cause::invalid(AT, "prepare cannot be skipped without unprepare"));
     }
 }
 
@@ -144,6 +190,10 @@ mod tests {
             ("/spec/sharedCounters", json!([{"name": "a", "counters": {"b": {"value": "1"}}}]), "spec"),
             ("/spec/devices", json!(many(129)), "spec.devices"),
             ("/spec/devices", json!([{"name": "a"}, {"name": "a"}]), "spec.devices"),
+            ("/spec/partitionTypeAttribute", json!("example.com/kind"), "spec.partitionTypeAttribute"),
+            ("/spec/skipNodeOperations", json!(["NodePrepareResources"]), "spec.skipNodeOperations"),
+            ("/spec/skipNodeOperations", json!(["*", "*"]), "spec.skipNodeOperations"),
+            ("/spec/skipNodeOperations", json!(["Other"]), "spec.skipNodeOperations"),
         ] {
             assert_eq!(refused(pointer, value), [field], "{pointer}");
         }

@@ -1,0 +1,116 @@
+//! What the API server does not store because feature gates are off.
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+
+use super::{pool_task::PoolTask, task::Task};
+use crate::{
+    Feature, PoolName, PoolWish, PublishError, Write, equal,
+    features::{self, Features},
+    plan,
+};
+
+impl Task {
+    /// Finds out which fields the API server drops, if that decides whether there is anything to write: a dry run
+    /// of an update costs less than writing all slices only to see them unchanged. Returns whether it has learned
+    /// something.
+    pub(super) async fn probe(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        wish: &PoolWish,
+        observed: &[ResourceSlice],
+    ) -> bool {
+        let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
+        let stored: Features = observed.iter().flat_map(|slice| features::used(&slice.spec)).collect();
+        let mut missing = &Features::from(Feature::GATED) - &stored;
+        if !plan(&dropping(missing.clone()), observed).writes.is_empty() {
+            return false;
+        }
+        let mut learned = false;
+        for write in plan(&dropping(Features::new()), observed).writes {
+            let Write::Update(update) = write else { continue };
+            let used = features::used(&update.spec);
+            // One slice with a feature tells for all of them.
+            if !used.is_disjoint(&missing) {
+                missing = &missing - &used;
+                learned |= self.probe_with(name, pool, &update, &used).await;
+            }
+        }
+        learned
+    }
+
+    /// Learns from a dry run of one update. Returns whether there was an answer to learn from.
+    async fn probe_with(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        update: &ResourceSlice,
+        used: &Features,
+    ) -> bool {
+        match self.api.update(update, true).await {
+            Ok(stored) => {
+                self.dropped.retain(|feature| !used.contains(feature));
+                self.learn(name, pool, update, &stored);
+                true
+            }
+            Err(error) => self.explain(name, pool, update, &error).await,
+        }
+    }
+
+    /// Compares what was stored with what was sent.
+    pub(super) fn learn(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        sent: &ResourceSlice,
+        stored: &ResourceSlice,
+    ) {
+        let features = features::dropped(&sent.spec, &stored.spec);
+        if features.is_empty() {
+            return;
+        }
+        if features.contains(&Feature::Unknown) {
+            pool.tolerate(equal::canonical(&sent.spec), equal::canonical(&stored.spec));
+        }
+        self.lost(name, pool, features);
+    }
+
+    /// Takes note of what the API server drops, and tells it once for each wish.
+    fn lost(&mut self, name: &PoolName, pool: &mut PoolTask, mut features: Features) {
+        let news = !features.is_subset(&pool.reported);
+        pool.reported.extend(features.iter().copied());
+        pool.status.dropped = pool.reported.iter().copied().collect();
+        if news {
+            let features = pool.status.dropped.clone();
+            self.report(&PublishError::DroppedFields { pool: name.clone(), features });
+        }
+        features.remove(&Feature::Unknown);
+        self.dropped.extend(features);
+    }
+
+    /// An API server without list attributes refuses them: what it drops leaves them without a value. Finds out
+    /// whether that is why it has refused a slice; then the attributes are left out from now on. Returns whether it
+    /// has learned something.
+    pub(super) async fn explain(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        refused: &ResourceSlice,
+        error: &PublishError,
+    ) -> bool {
+        let lists = Features::from([Feature::ListTypeAttributes]);
+        if error.http_status() != Some(422) || features::used(&refused.spec).is_disjoint(&lists) {
+            return false;
+        }
+        let reduced = ResourceSlice { spec: features::without(&refused.spec, &lists), ..refused.clone() };
+        let accepted = if reduced.metadata.uid.is_some() {
+            self.api.update(&reduced, true).await
+        } else {
+            self.api.create(&reduced, true).await
+        };
+        let Ok(stored) = accepted else { return false };
+        let dropped = features::dropped(&reduced.spec, &stored.spec);
+        self.lost(name, pool, &dropped | &lists);
+        true
+    }
+}
