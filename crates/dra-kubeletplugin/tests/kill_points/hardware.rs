@@ -86,8 +86,8 @@ impl Hardware {
 
     /// The first step: nobody may have the device, not even the claim itself unless another program has prepared it.
     fn reserve(&self, device: &str, claim: &str) -> Result<(), PluginError> {
-        let owned = || self.look(device).is_some_and(|found| found.owner == claim);
-        if self.old_books.join(claim).exists() && owned() {
+        let is_own = || self.look(device).is_some_and(|found| found.owner == claim);
+        if self.old_books.join(claim).exists() && is_own() {
             return Ok(());
         }
         point("hardware.reserve")?;

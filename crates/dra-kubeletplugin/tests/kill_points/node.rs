@@ -229,8 +229,9 @@ pub(crate) fn read_if_there(path: &Path) -> Option<String> {
 
 /// `<vendor>+<class>+<claim UID>.json`, or another program's.
 fn uid_of_cdi_file(path: &Path) -> Option<String> {
-    let stem = path.file_stem().unwrap().to_str().unwrap();
-    stem.rsplit_once('+').map(|(_, uid)| uid.to_owned())
+    let name = file_name(path);
+    let (_, uid) = name.strip_suffix(".json")?.rsplit_once('+')?;
+    Some(uid.to_owned())
 }
 
 fn file_name(path: &Path) -> String {
