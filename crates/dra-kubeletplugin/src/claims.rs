@@ -59,7 +59,7 @@ use store::Store;
 pub use store::StoreError;
 pub(crate) use store::{FileRecords, Records};
 
-use crate::{lock::LockError, names::ClaimUid, plugin::DriverPlugin};
+use crate::{claim_status::StatusWriter, lock::LockError, names::ClaimUid, plugin::DriverPlugin};
 
 /// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
 const PARALLEL_IO: usize = 4;
@@ -70,6 +70,8 @@ pub(crate) struct Claims<P: DriverPlugin> {
     lookup: Lookup,
     disk: Disk,
     kind: Kind,
+    driver: DriverName,
+    status: StatusWriter,
     /// What the records say.
     memory: Mutex<Memory>,
     /// Shared by those who change a record and memory, taken alone to make memory anew: otherwise a reading that began
@@ -96,6 +98,8 @@ pub(crate) struct ClaimsConfig<P> {
     pub(crate) kind: Kind,
     pub(crate) max_parallel: usize,
     pub(crate) instance: Arc<Instance>,
+    /// Told of claims whose status is to say something.
+    pub(crate) status: StatusWriter,
     /// Given a turn from time to time.
     pub(crate) go_helper: Option<GoHelper>,
 }
@@ -141,7 +145,9 @@ impl<P: DriverPlugin> Claims<P> {
         let permits = Arc::new(Semaphore::new(PARALLEL_IO));
         Ok(Self {
             plugin: config.plugin,
-            lookup: Lookup::new(config.client, config.driver, config.node),
+            lookup: Lookup::new(config.client, config.driver.clone(), config.node),
+            driver: config.driver,
+            status: config.status,
             disk: Disk { store, older, cdi: config.cdi, permits },
             kind: config.kind,
             memory: Mutex::new(memory),
@@ -153,6 +159,11 @@ impl<P: DriverPlugin> Claims<P> {
             gone: Mutex::default(),
             recovered: watch::Sender::new(false),
         })
+    }
+
+    /// What writes the statuses of claims; it does so once it is run.
+    pub(crate) fn status_writer(&self) -> StatusWriter {
+        self.status.clone()
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use crate::{claims::StoreError, paths::PathError};
+use crate::{claim::ClaimRef, claims::StoreError, paths::PathError};
 
 /// Why [`start`](crate::start) failed. Nothing is left running, and no socket.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +112,14 @@ pub enum BackgroundError {
         what: String,
         /// Where it should look.
         socket: PathBuf,
+    },
+    /// A claim's status could not be written; told once. It is tried again unless the API server refuses the content.
+    #[error("status of claim {claim}: {message}")]
+    ClaimStatus {
+        /// The claim.
+        claim: ClaimRef,
+        /// What the API server said, and what to do.
+        message: String,
     },
     /// Something that an earlier process left could not be put right.
     #[error("recovery: {message}")]

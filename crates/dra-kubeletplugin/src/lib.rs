@@ -3,6 +3,7 @@
 mod accepted;
 mod adopt;
 mod claim;
+mod claim_status;
 mod claims;
 mod config;
 mod digest;
@@ -39,6 +40,7 @@ pub use {k8s_openapi, kube};
 pub use crate::{
     adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
+    claim_status::{DeviceStatus, InvalidStatus},
     claims::StoreError,
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},

@@ -2,7 +2,10 @@
 
 use dra_cdi::{ContainerEdits, QualifiedName};
 
-use crate::claim::{AllocatedDevice, DeviceRef};
+use crate::{
+    claim::{AllocatedDevice, DeviceRef},
+    claim_status::DeviceStatus,
+};
 
 /// What the driver did for a claim: how each device gets into a container, and what unprepare has to know.
 ///
@@ -28,6 +31,7 @@ pub(crate) struct PreparedDevice {
     pub(crate) device: DeviceRef,
     pub(crate) share_id: Option<String>,
     pub(crate) access: Access,
+    pub(crate) status: Option<DeviceStatus>,
 }
 
 /// How containers get at a device.
@@ -63,6 +67,15 @@ impl<S> Prepared<S> {
         self.devices.push(PreparedDevice::new(device, Access::Ids(ids.into_iter().collect())));
         self
     }
+
+    /// Has the claim's status say this of a device that is answered already.
+    #[must_use]
+    pub fn status(mut self, device: &AllocatedDevice, status: DeviceStatus) -> Self {
+        if let Some(prepared) = self.devices.iter_mut().find(|prepared| prepared.answers(device)) {
+            prepared.status = Some(status);
+        }
+        self
+    }
 }
 
 impl PreparedDevice {
@@ -72,6 +85,7 @@ impl PreparedDevice {
             device: device.device_ref().clone(),
             share_id: device.share_id().map(str::to_owned),
             access,
+            status: None,
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    claim_status::{StatusWriter, WriterConfig},
     claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
@@ -84,6 +85,13 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let (registrar, registrar_end) = register(&options, &paths, events)?;
     tokio::spawn(follow(received, state));
     tokio::spawn(stop.clone().run_until_cancelled_owned(Arc::clone(&claims).recover()));
+    let told = Arc::clone(&plugin);
+    let writing = claims.status_writer().run(WriterConfig {
+        client: options.client.clone(),
+        driver: options.driver.clone(),
+        on_error: Box::new(move |error| told.on_background_error(error)),
+    });
+    tokio::spawn(stop.clone().run_until_cancelled_owned(writing));
     tokio::spawn(stop.clone().run_until_cancelled_owned(claims.collect_orphans(registration.clone())));
     tokio::spawn(stop.clone().run_until_cancelled_owned(tell_if_unregistered(
         Arc::clone(&plugin),
@@ -175,6 +183,7 @@ async fn open_claims<P: DriverPlugin>(
         kind,
         max_parallel: options.max_parallel,
         instance,
+        status: StatusWriter::new(),
         go_helper: Some(GoHelper { registry: paths.registry.clone(), driver: options.driver.clone() }),
     };
     let claims =

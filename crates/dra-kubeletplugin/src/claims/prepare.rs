@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use dra_resourceslice::DriverName;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinError, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -109,6 +110,7 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// Answers as before, with the CDI file as before.
     async fn replay(&self, record: Record) -> Result<Vec<AnsweredDevice>, Failure> {
+        self.show_status(&record);
         let id = file_id(&record.claim.uid)?;
         let Some(bytes) = record.cdi else { return Ok(record.answer) };
         self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
@@ -223,28 +225,39 @@ impl<P: DriverPlugin> Claims<P> {
         let state = serde_json::to_value(&prepared.state);
         journal.update(|record| record.state = state.as_ref().ok().cloned());
         state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
-        let (kind, claim, record) = (self.kind.clone(), claim.clone(), journal.record());
-        self.disk
-            .run(move |store, cdi| {
-                let answer = cdi::answer(&kind, &claim, resolved(prepared.devices))?;
-                let id = file_id(claim.uid())?;
-                if let Some(bytes) = &answer.cdi
-                    && !crate::fault::skips("cdi-write")
-                {
-                    cdi.ensure(&id, bytes.as_bytes())?;
-                }
-                let devices = answer.devices.clone();
-                store.write(&Record {
-                    completed: true,
-                    adopted: false,
-                    allocation: claim.allocation().clone(),
-                    answer: answer.devices,
-                    cdi: answer.cdi,
-                    ..record
-                })?;
-                Ok(devices)
-            })
-            .await
+        let (kind, claim) = (self.kind.clone(), claim.clone());
+        let status = status_entries(&self.driver, &prepared.devices)?;
+        let record = Record { status, ..journal.record() };
+        let shown = record.clone();
+        let answer = self.disk.run(move |store, cdi| {
+            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices))?;
+            let id = file_id(claim.uid())?;
+            if let Some(bytes) = &answer.cdi
+                && !crate::fault::skips("cdi-write")
+            {
+                cdi.ensure(&id, bytes.as_bytes())?;
+            }
+            let devices = answer.devices.clone();
+            store.write(&Record {
+                completed: true,
+                adopted: false,
+                allocation: claim.allocation().clone(),
+                answer: answer.devices,
+                cdi: answer.cdi,
+                ..record
+            })?;
+            Ok(devices)
+        });
+        let answer = answer.await?;
+        self.show_status(&shown);
+        Ok(answer)
+    }
+
+    /// Has the claim's status say what the record does; nobody waits for it.
+    pub(super) fn show_status(&self, record: &Record) {
+        if let Some(status) = &record.status {
+            self.status.set(&record.claim, status.clone());
+        }
     }
 
     /// Undoes what a failed prepare has begun; gives the error for the kubelet.
@@ -317,6 +330,23 @@ impl Disk {
     pub(super) async fn write(&self, record: Record) -> Result<(), Failure> {
         self.run(move |store, _| Ok(store.write(&record)?)).await
     }
+}
+
+/// The entries of `status.devices`, if the driver has anything to say there.
+fn status_entries(
+    driver: &DriverName,
+    devices: &[PreparedDevice],
+) -> Result<Option<serde_json::Value>, Failure> {
+    let entry = |device: &PreparedDevice| {
+        let status = device.status.clone()?;
+        Some(status.entry(driver.as_str(), &device.device, device.share_id.as_deref()))
+    };
+    let entries: Vec<_> = devices.iter().filter_map(entry).collect();
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let value = serde_json::to_value(entries);
+    value.map(Some).map_err(|error| Failure::Internal(format!("the devices' status is no JSON: {error}")))
 }
 
 /// A point at a call of the driver, for the tests that kill the process there.

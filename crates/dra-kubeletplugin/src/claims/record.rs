@@ -47,6 +47,9 @@ pub(crate) struct Record {
     /// Name of the CDI file that the other program wrote; kept once the claim is our own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreign_cdi: Option<String>,
+    /// What the claim's status says of the devices: entries of `status.devices`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<serde_json::Value>,
     /// The driver's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<serde_json::Value>,
@@ -95,6 +98,7 @@ impl Record {
             cdi: None,
             adopted: false,
             foreign_cdi: None,
+            status: None,
             state: None,
             unknown: serde_json::Map::new(),
         }

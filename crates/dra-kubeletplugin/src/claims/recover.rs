@@ -109,9 +109,10 @@ impl<P: DriverPlugin> Claims<P> {
         let (files, uids) = self.disk.run(|store, cdi| Ok((cdi.list()?, store.claims()?))).await?;
         for uid in &uids {
             let _held = self.locks.claim(uid, Instant::now() + PATIENCE).await?;
-            if let Found::Stored { phase: Phase::Prepared, record } = self.load(uid).await?
-                && let Some(bytes) = record.cdi
-            {
+            let Found::Stored { phase: Phase::Prepared, record } = self.load(uid).await? else { continue };
+            // An earlier process may have died before it was written.
+            self.show_status(&record);
+            if let Some(bytes) = record.cdi {
                 let id = file_id(uid)?;
                 self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
             }

@@ -189,7 +189,10 @@ impl<P: DriverPlugin> Claims<P> {
             Ok(store.remove(&stored)?)
         });
         match (forgotten.await, foreign) {
-            (Ok(()), _) => self.memory().release(uid),
+            (Ok(()), _) => {
+                self.memory().release(uid);
+                self.status.clear(uid);
+            }
             (Err(error), Some((file, _))) => {
                 self.memory().keep_foreign_cdi(uid.clone(), file);
                 return Err(error);

@@ -12,6 +12,7 @@ mod adopt;
 mod api_outage;
 mod bad_claims;
 mod blocked_worker;
+mod claim_status;
 mod damage;
 mod descriptors;
 mod exclusivity;

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     claim::ClaimRef,
+    claim_status::StatusWriter,
     claims::{Claims, ClaimsConfig, Instance, PARALLEL_IO},
 };
 
@@ -158,6 +159,7 @@ async fn start(
         kind: world.cdi.kind().clone(),
         max_parallel,
         instance,
+        status: StatusWriter::new(),
         go_helper: None,
     };
     let claims = match Claims::open(config, &data, &world.boot_id(), pod.as_deref(), deadline).await {

@@ -1,0 +1,181 @@
+//! Which claims' statuses are still to be written. Pure: time is given.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{claim::ClaimRef, names::ClaimUid};
+
+/// Pauses after failures: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The claims whose status is ours to write.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    claims: HashMap<ClaimUid, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    claim: ClaimRef,
+    /// The entries of our devices; none to take them back.
+    wanted: Value,
+    /// Which wish this is: what a write tells of an earlier one does not count.
+    version: u64,
+    /// When to write; `None` if that is done, or of no use.
+    due: Option<Instant>,
+    failures: u32,
+}
+
+/// A status to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Job {
+    pub(super) claim: ClaimRef,
+    pub(super) devices: Value,
+    version: u64,
+}
+
+/// What came of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Written,
+    /// The claim is not there any more.
+    Gone,
+    /// Another try may help.
+    Failed,
+    /// No other try will.
+    Refused,
+}
+
+impl Queue {
+    /// The claim's status is to say this.
+    pub(super) fn set(&mut self, claim: ClaimRef, devices: Value, now: Instant) {
+        let known = self.claims.get(&claim.uid);
+        if known.is_some_and(|entry| entry.wanted == devices) {
+            return;
+        }
+        let version = known.map_or(0, |entry| entry.version + 1);
+        let uid = claim.uid.clone();
+        self.claims.insert(uid, Entry { claim, wanted: devices, version, due: Some(now), failures: 0 });
+    }
+
+    /// The claim's status is to say nothing any more.
+    pub(super) fn clear(&mut self, claim: &ClaimUid, now: Instant) {
+        if let Some(entry) = self.claims.get(claim) {
+            self.set(entry.claim.clone(), Value::Array(Vec::new()), now);
+        }
+    }
+
+    /// What is to be written now.
+    pub(super) fn due(&self, now: Instant, most: usize) -> Vec<Job> {
+        let due = self.claims.values().filter(|entry| entry.due.is_some_and(|due| due <= now));
+        due.take(most)
+            .map(|entry| Job {
+                claim: entry.claim.clone(),
+                devices: entry.wanted.clone(),
+                version: entry.version,
+            })
+            .collect()
+    }
+
+    /// When there is something to write next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.claims.values().filter_map(|entry| entry.due).min()
+    }
+
+    /// Takes note of a write. Gives whether a failure is the first of its wish, and so worth telling.
+    pub(super) fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) -> bool {
+        let uid = &job.claim.uid;
+        let Some(entry) = self.claims.get_mut(uid).filter(|entry| entry.version == job.version) else {
+            return false;
+        };
+        let nothing_left = entry.wanted.as_array().is_some_and(Vec::is_empty);
+        match outcome {
+            Outcome::Failed => {
+                let pause = FIRST_PAUSE * 2u32.pow(entry.failures.min(6));
+                entry.due = Some(now + pause.min(LONGEST_PAUSE));
+                entry.failures += 1;
+                return entry.failures == 1;
+            }
+            Outcome::Gone => drop(self.claims.remove(uid)),
+            Outcome::Written | Outcome::Refused if nothing_left => drop(self.claims.remove(uid)),
+            Outcome::Written | Outcome::Refused => entry.due = None,
+        }
+        outcome == Outcome::Refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(name: &str) -> ClaimRef {
+        ClaimRef::new("ns", name, format!("uid-{name}").parse().unwrap())
+    }
+
+    #[test]
+    fn a_status_is_written_once_and_taken_back_once() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.set(claim("a"), json!([1]), now);
+        let [job] = &queue.due(now, 4)[..] else { panic!("one") };
+        assert!(!queue.finish(job, Outcome::Written, now));
+        queue.set(claim("a"), json!([1]), now);
+        assert_eq!((queue.due(now, 4), queue.next_due()), (vec![], None), "it says so already");
+        queue.clear(&claim("a").uid, now);
+        let [job] = &queue.due(now, 4)[..] else { panic!("one") };
+        assert_eq!(job.devices, json!([]));
+        queue.finish(job, Outcome::Written, now);
+        assert!(queue.claims.is_empty());
+        queue.clear(&claim("unknown").uid, now);
+        assert!(queue.claims.is_empty());
+    }
+
+    #[test]
+    fn failures_are_tried_again_after_longer_and_longer_pauses_and_told_once() {
+        let (mut queue, start) = (Queue::default(), Instant::now());
+        queue.set(claim("a"), json!([1]), start);
+        let (mut now, mut pauses, mut told) = (start, Vec::new(), 0);
+        for _ in 0..8 {
+            let [job] = &queue.due(now, 4)[..] else { panic!("due") };
+            told += usize::from(queue.finish(job, Outcome::Failed, now));
+            let next = queue.next_due().unwrap();
+            pauses.push((next - now).as_secs());
+            now = next;
+        }
+        assert_eq!((pauses, told), (vec![1, 2, 4, 8, 16, 32, 60, 60], 1));
+    }
+
+    #[test]
+    fn what_changed_during_a_write_is_written_again() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.set(claim("a"), json!([1]), now);
+        let job = queue.due(now, 4).remove(0);
+        queue.clear(&claim("a").uid, now);
+        queue.finish(&job, Outcome::Written, now);
+        assert_eq!(queue.due(now, 4)[0].devices, json!([]));
+    }
+
+    #[test]
+    fn a_claim_that_is_gone_and_a_refusal_end_it() {
+        for (outcome, told) in [(Outcome::Gone, false), (Outcome::Refused, true)] {
+            let (mut queue, now) = (Queue::default(), Instant::now());
+            queue.set(claim("a"), json!([1]), now);
+            let job = queue.due(now, 4).remove(0);
+            assert_eq!(queue.finish(&job, outcome, now), told);
+            assert_eq!(queue.next_due(), None);
+        }
+    }
+
+    #[test]
+    fn at_most_so_many_are_written_at_once() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for number in 0..10 {
+            queue.set(claim(&number.to_string()), json!([number]), now);
+        }
+        assert_eq!(queue.due(now, 4).len(), 4);
+    }
+}
