@@ -13,9 +13,9 @@ use crate::support::{DRIVER, Rig, TestDriver, device, eventually, share, soon, u
 fn driver_with_status() -> TestDriver {
     let driver = TestDriver::new();
     driver.on_prepare(|claim, _| {
-        let prepared = claim.devices().iter().fold(Ok(usual(claim)), |prepared, device| {
+        let prepared = claim.devices().iter().try_fold(usual(claim), |prepared, device| {
             let status = DeviceStatus::new().data(&json!({"uuid": format!("of {}", device.device())}))?;
-            prepared.map(|prepared| prepared.status(device, status))
+            Ok(prepared.status(device, status))
         });
         async { prepared }.boxed()
     });
