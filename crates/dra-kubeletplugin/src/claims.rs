@@ -120,10 +120,12 @@ impl<P: DriverPlugin> Claims<P> {
         let (cdi, alone) = (config.cdi.clone(), config.instance.is_alone()?);
         let opened = spawn_blocking(move || {
             let store = FileStore::open(&folder, &boot)?;
-            if alone {
-                store.sweep_temps()?;
-            }
             let older = FileStore::of_other_boots(&folder, &boot)?;
+            if alone {
+                for store in older.iter().chain([&store]) {
+                    store.sweep_temps()?;
+                }
+            }
             let memory = Memory::read(&store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
         });

@@ -41,7 +41,7 @@ impl Memory {
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
                     memory.insert(&record);
                 }
-                Found::Newer { record: None, format } => {
+                Found::Newer { record: None, format, .. } => {
                     memory.add_damaged(uid, format!("a record of format {format}"), cdi);
                 }
                 Found::Damaged { path, why } => {

@@ -33,6 +33,8 @@ pub(crate) enum Found {
     /// Written by a later version.
     Newer {
         format: u32,
+        /// `Prepared` or `Unpreparing`: only the file's name can be trusted to mean the same.
+        phase: Phase,
         record: Option<Box<Record>>,
     },
     /// Something unreadable.
@@ -209,7 +211,10 @@ fn found(path: PathBuf, uid: &ClaimUid, bytes: &[u8], unpreparing: bool) -> Foun
             };
             Found::Stored { phase, record }
         }
-        Decoded::Newer { format, record } => Found::Newer { format, record },
+        Decoded::Newer { format, record } => {
+            let phase = if unpreparing { Phase::Unpreparing } else { Phase::Prepared };
+            Found::Newer { format, phase, record }
+        }
         Decoded::Damaged { why } => Found::Damaged { path, why },
     }
 }

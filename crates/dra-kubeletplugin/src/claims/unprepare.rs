@@ -64,12 +64,9 @@ impl<P: DriverPlugin> Claims<P> {
                 }
                 None => self.unprepare_unknown(claim).await,
             },
-            Found::Stored { phase, record } => {
+            // What can be read of a later version's is enough for that.
+            Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } => {
                 self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
-            }
-            // What can be read of it is enough for that.
-            Found::Newer { record: Some(record), .. } => {
-                self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
             }
             Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
             Found::Damaged { path, why } => {

@@ -181,6 +181,11 @@ async fn a_record_of_a_later_format_is_not_answered_for_but_can_be_unprepared() 
         assert!(error.contains("format 2") && error.contains("newer version of the driver"), "{error}");
         let other = rig.claim("other", &[device("gpu-1")]);
         rig.prepare_one(&other).await.unwrap_err();
+        driver.fail_unprepare(Some("the GPU is wedged"));
+        for _ in 0..2 {
+            assert!(rig.unprepare_one(claim).await.unwrap_err().contains("wedged"));
+        }
+        driver.fail_unprepare(None);
         rig.unprepare_one(claim).await.unwrap();
         assert_eq!(driver.last_held().devices.len(), devices);
         rig.prepare_one(&other).await.unwrap();

@@ -163,3 +163,13 @@ async fn leftovers_of_interrupted_writes_are_removed() {
     let _handle = rig.start(&driver).await;
     eventually("only whole files", || rig.files() == rig.files_of(&[&claims[0]])).await;
 }
+
+/// A power cut while a record was being written: the machine comes back with another boot id.
+#[tokio::test]
+async fn a_write_that_a_reboot_interrupted_does_not_keep_the_folder_of_its_boot() {
+    let driver = TestDriver::new();
+    let (rig, claims) = left_by(&driver, &["one"]).await;
+    fs::write(rig.record(&claims[0]).with_extension("tmp"), "half").unwrap();
+    let _handle = rig.start_with(&driver, rig.options().boot_id("boot-2")).await;
+    eventually("nothing is left of the earlier boot", || !rig.claims_folder().join("boot-1").exists()).await;
+}
