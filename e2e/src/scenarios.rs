@@ -1,13 +1,16 @@
 //! All scenarios, in the order in which they run.
 
 mod api_server;
+mod bad_prepares;
 mod books;
 mod cdi;
 mod claims;
 mod cluster;
+mod disks;
 mod footprint;
 mod gpu;
 mod hello;
+mod kubelet_away;
 mod pods;
 mod registration;
 mod restart;
@@ -24,6 +27,9 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        kubelet_away::scenarios(),
+        bad_prepares::scenarios(),
+        disks::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
