@@ -10,6 +10,7 @@ mod driver;
 mod eventually;
 mod node;
 mod pod;
+mod read_only;
 mod runner;
 mod scenario;
 mod scenarios;

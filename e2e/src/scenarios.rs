@@ -1,14 +1,17 @@
 //! All scenarios, in the order in which they run.
 
 mod api_server;
+mod bad_prepares;
 mod books;
 mod cdi;
 mod claims;
 mod cluster;
+mod disks;
 mod footprint;
 mod go_driver;
 mod gpu;
 mod hello;
+mod kubelet_away;
 mod pods;
 mod registration;
 mod restart;
@@ -29,6 +32,9 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        kubelet_away::scenarios(),
+        bad_prepares::scenarios(),
+        disks::scenarios(),
         take_over::scenarios(),
         turns::scenarios(),
         undone::scenarios(),

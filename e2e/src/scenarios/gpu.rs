@@ -9,13 +9,19 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{context::Context, driver::Driver, eventually::eventually, node, node::ComponentLog};
+use crate::{
+    context::Context, driver::Driver, eventually::eventually, node, node::ComponentLog, pod::ShellPod,
+};
 
 pub(crate) const DRIVER: &str = "gpu.example.com";
 
 /// The objects of the demo, as they are given to users.
 const DEVICE_CLASS: &str = include_str!("../../../examples/mock-gpu-driver/demo/device-class.yaml");
 const CLAIM_TEMPLATE: &str = include_str!("../../../examples/mock-gpu-driver/demo/claim-template.yaml");
+
+/// The kubelet looks every minute for what pods that are gone have left, and tries a failed prepare again after 60 to
+/// 90 s.
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
 /// Starts the driver and waits until the kubelet has registered it; gives how long that took from the start of the
 /// process.
@@ -44,6 +50,13 @@ pub(crate) async fn apply_class_and_template(cx: &Context) -> Result<()> {
     cx.apply(DEVICE_CLASS).await?;
     cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await?;
     Ok(())
+}
+
+/// Runs a pod that prints its environment and has one GPU; gives what it sees.
+pub(crate) async fn run_pod(cx: &Context, name: &str, within: Duration) -> Result<Vec<String>> {
+    cx.create_pod(&ShellPod::print_env(name).template("one-gpu").build()).await?;
+    cx.wait_running(name, within).await?;
+    gpus_of(cx, name).await
 }
 
 /// The GPUs that a pod of [`ShellPod::print_env`](crate::pod::ShellPod::print_env) has printed.

@@ -26,9 +26,9 @@ impl DriverPlugin for MockGpus {
     type State = ();
 
     async fn prepare(&self, claim: &AllocatedClaim, _: &PrepareContext<()>) -> Result<Prepared, PluginError> {
-        let names: Vec<_> = claim.devices().iter().map(AllocatedDevice::device).collect();
-        tracing::debug!(claim = %claim.claim_ref(), devices = ?names, "prepare");
-        if self.slow_devices.is_empty() || names.iter().any(|name| self.slow_devices.contains(name)) {
+        let names = || claim.devices().iter().map(AllocatedDevice::device);
+        tracing::debug!(claim = %claim.claim_ref(), devices = list(names()), "prepare");
+        if self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name)) {
             tokio::time::sleep(self.prepare_delay).await;
         }
         let mut prepared = Prepared::new(());
@@ -45,8 +45,8 @@ impl DriverPlugin for MockGpus {
     }
 
     async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
-        let names: Vec<_> = claim.devices.iter().map(|held| &held.device_ref().device).collect();
-        tracing::debug!(claim = %claim.claim, devices = ?names, reason = ?claim.reason, "unprepare");
+        let names = claim.devices.iter().map(|held| &held.device_ref().device);
+        tracing::debug!(claim = %claim.claim, devices = list(names), reason = ?claim.reason, "unprepare");
         Ok(())
     }
 }
@@ -63,4 +63,8 @@ impl MockGpus {
             .env(format!("{gpu_env}_SHARING_STRATEGY"), "TimeSlicing")
             .env(format!("{gpu_env}_TIMESLICE_INTERVAL"), "Default")
     }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a DeviceName>) -> String {
+    names.map(DeviceName::as_str).collect::<Vec<_>>().join(",")
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dra_testkit::TempNode;
 
-use crate::program::{program, run};
+use crate::program::{Running, program, run};
 
 /// A driver on a node: its options, all of them fine.
 struct Driver {
@@ -164,24 +164,13 @@ fn an_unknown_option_is_named() {
 #[test]
 fn a_second_instance_is_refused_and_names_the_first() {
     let driver = Driver::new();
-    let first = Running(driver.command().spawn().unwrap());
+    let first = Running::start(driver.command());
     let registry = driver.node.plugins_registry();
     let patience = Instant::now() + Duration::from_secs(30);
     while fs::read_dir(&registry).unwrap().next().is_none() {
         assert!(Instant::now() < patience, "the first instance does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let pid = format!("pid {}", first.0.id());
+    let pid = format!("pid {}", first.pid());
     driver.fails_with(&["another instance of this driver runs on this node", &pid, "stop it first"]);
-}
-
-/// A driver that is killed when the test is over.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -7,5 +7,8 @@
 )]
 
 mod bad_input;
+mod calls;
 mod demo;
+mod instance;
 mod program;
+mod two_processes;

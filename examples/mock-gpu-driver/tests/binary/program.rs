@@ -1,7 +1,8 @@
 //! Runs the program.
 
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 /// How the program ended and what it printed.
 pub(crate) struct Run {
@@ -37,6 +38,33 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// A program that runs; it is killed when dropped.
+pub(crate) struct Running(Mutex<Child>);
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        Self(Mutex::new(command.spawn().unwrap()))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.lock().unwrap().id()
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub(crate) fn kill(&self) {
+        let mut child = self.0.lock().unwrap();
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 /// Runs it to its end.
