@@ -57,9 +57,16 @@ fn target_folder(root: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(target))
 }
 
-/// The cargo that runs us.
+/// The cargo that runs us, without what it tells us of ourselves: build scripts that look at such variables (ring's) would
+/// run again, and all that depends on them would be built anew.
 fn cargo(root: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(ours) {
+            cargo.env_remove(name);
+        }
+    }
     cargo.current_dir(root);
     cargo
 }
