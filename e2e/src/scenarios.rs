@@ -1,6 +1,7 @@
 //! All scenarios, in the order in which they run.
 
 mod api_server;
+mod beside_go;
 mod books;
 mod cdi;
 mod claims;
@@ -13,6 +14,7 @@ mod pods;
 mod registration;
 mod restart;
 mod take_over;
+mod wiped_slices;
 
 use crate::scenario::Scenario;
 
@@ -27,6 +29,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         restart::scenarios(),
         books::scenarios(),
         take_over::scenarios(),
+        wiped_slices::scenarios(),
+        beside_go::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
