@@ -50,6 +50,7 @@ func newDriver(o options, slices []resourceslice.Slice, cache *cdi.Cache, file c
 func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
+		klog.InfoS("preparing", "claim", klog.KObj(claim), "uid", claim.UID)
 		time.Sleep(d.prepareDelay)
 		devices, err := d.prepare(claim)
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}

@@ -6,6 +6,7 @@
 mod cdi_full_disk;
 mod cdi_oracle;
 mod context;
+mod dra_socket;
 mod driver;
 mod eventually;
 mod node;

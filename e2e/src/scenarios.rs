@@ -2,6 +2,7 @@
 
 mod api_server;
 mod bad_prepares;
+mod beside_go;
 mod books;
 mod cdi;
 mod claims;
@@ -19,6 +20,7 @@ mod slices;
 mod take_over;
 mod turns;
 mod undone;
+mod wiped_slices;
 
 use crate::scenario::Scenario;
 
@@ -38,6 +40,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         take_over::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
+        wiped_slices::scenarios(),
+        beside_go::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         footprint::scenarios(),
