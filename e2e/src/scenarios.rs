@@ -11,6 +11,7 @@ mod hello;
 mod pods;
 mod registration;
 mod restart;
+mod slice_client;
 mod slices;
 
 use crate::scenario::Scenario;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         cdi::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
+        slice_client::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }
