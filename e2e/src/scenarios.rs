@@ -16,6 +16,7 @@ mod kubelet_away;
 mod pods;
 mod registration;
 mod restart;
+mod slice_client;
 mod slices;
 mod take_over;
 mod turns;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         cdi::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
+        slice_client::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }

@@ -6,6 +6,8 @@
 
 mod changes;
 mod content;
+#[cfg(test)]
+mod faults;
 mod limits;
 mod recorder;
 mod rig;
@@ -20,8 +22,11 @@ use dra_resourceslice::NodeName;
 use futures::StreamExt as _;
 use kube::Client;
 
-pub(crate) use recorder::{Recorder, recorded};
-pub(crate) use rig::{Rig, device, devices, driver, pool_name, slices_of_one};
+pub(crate) use recorder::Recorder;
+pub(crate) use rig::{Rig, Start, devices, driver, pool_name, slices_of_one};
+
+use recorder::recorded;
+use rig::device;
 pub(crate) use server::Server;
 
 /// How long one case may take.

@@ -13,6 +13,8 @@ mod renewed;
 mod table_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upstream_tests;
 
 use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
 

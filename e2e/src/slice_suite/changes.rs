@@ -200,7 +200,7 @@ async fn conflict(suite: &Suite) -> Result<()> {
     let rig = three(suite, "conflict").await?;
     let (api, last) = (rig.api(), rig.slices().await?.remove(2));
     let victim = name(&last)?.to_owned();
-    rig.recorder.before_next_update(async move {
+    rig.recorder.before_update(0, async move {
         let patch = json!({"metadata": {"annotations": {"example.com/by": "others"}}});
         // If it fails there is no conflict, and the test says so.
         let _ = api.patch(&victim, &PatchParams::default(), &Patch::Merge(patch)).await;

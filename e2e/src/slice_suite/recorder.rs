@@ -37,7 +37,8 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct State {
     sent: Vec<Sent>,
-    before_update: Option<Hook>,
+    /// What comes before an update, and how many updates come before that.
+    before_update: Option<(usize, Hook)>,
 }
 
 /// The same client with a record of what it sends.
@@ -72,9 +73,9 @@ impl Recorder {
         self.state().sent.clear();
     }
 
-    /// Does something just before the next update is sent.
-    pub(crate) fn before_next_update(&self, hook: impl Future<Output = ()> + Send + 'static) {
-        self.state().before_update = Some(Box::pin(hook));
+    /// Does something just before an update is sent: the next one, or one that comes some updates later.
+    pub(crate) fn before_update(&self, later: usize, hook: impl Future<Output = ()> + Send + 'static) {
+        self.state().before_update = Some((later, Box::pin(hook)));
     }
 
     /// Notes a request, and tells what comes before it.
@@ -89,7 +90,14 @@ impl Recorder {
         let mut state = self.state();
         let update = sent.method == Method::PUT && !sent.dry_run;
         state.sent.push(sent);
-        if update { state.before_update.take() } else { None }
+        if !update {
+            return None;
+        }
+        let due = state.before_update.take_if(|(later, _)| *later == 0);
+        if let Some((later, _)) = &mut state.before_update {
+            *later -= 1;
+        }
+        due.map(|(_, hook)| hook)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

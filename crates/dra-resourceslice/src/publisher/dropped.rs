@@ -21,15 +21,22 @@ impl Task {
         observed: &[ResourceSlice],
     ) -> bool {
         let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
+        let updates =
+            plan(&dropping(Features::new()), observed).writes.into_iter().filter_map(|write| match write {
+                Write::Update(slice) => Some((features::used(&slice.spec), slice)),
+                Write::Create(_) | Write::Delete { .. } => None,
+            });
+        let updates: Vec<_> = updates.filter(|(used, _)| !used.is_empty()).collect();
+        if updates.is_empty() {
+            return false;
+        }
         let stored: Features = observed.iter().flat_map(|slice| features::used(&slice.spec)).collect();
         let mut missing = &Features::from(Feature::GATED) - &stored;
         if !plan(&dropping(missing.clone()), observed).writes.is_empty() {
             return false;
         }
         let mut learned = false;
-        for write in plan(&dropping(Features::new()), observed).writes {
-            let Write::Update(update) = write else { continue };
-            let used = features::used(&update.spec);
+        for (used, update) in updates {
             // One slice with a feature tells for all of them.
             if !used.is_disjoint(&missing) {
                 missing = &missing - &used;

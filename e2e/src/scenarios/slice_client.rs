@@ -1,0 +1,211 @@
+//! Ways to the API server: addresses, rights, tokens.
+
+mod proxy;
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use dra_resourceslice::PublishError;
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{Secret, ServiceAccount},
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ObjectMeta, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use self::proxy::Proxy;
+use super::slices::{rig_with, wish};
+use crate::{context::Context, eventually::eventually, node, scenario::Scenario, slice_suite::slices_of_one};
+
+/// kube reads a token file again after at most a minute, and the publisher's back-off adds half of one.
+const RELOADED_WITHIN: Duration = Duration::from_secs(110);
+
+/// A watch is given up after 55 s, and the write after it has 5 s to be answered on the connection that is silent too.
+const NOTICED_WITHIN: Duration = Duration::from_secs(80);
+
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("slices_are_published_over_ipv6_and_by_ip_address", |cx| Box::pin(addresses(cx))),
+        Scenario::new("driver_without_rights_is_told_which_and_publishes_once_it_has_them", |cx| {
+            Box::pin(no_rights(cx))
+        }),
+    ]
+}
+
+/// A client with a driver's rights.
+pub(super) async fn driver() -> Result<Client> {
+    Ok(Client::try_from(config().await?)?)
+}
+
+async fn config() -> Result<Config> {
+    let [(_, path), _] = node::driver_environment();
+    let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("reading {path}"))?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+}
+
+/// A client that reads its token from a file, as one in a pod does.
+async fn with_token_file(path: &Path) -> Result<Client> {
+    let mut config = config().await?;
+    config.auth_info.token = None;
+    config.auth_info.token_file = Some(path.to_string_lossy().into_owned());
+    Ok(Client::try_from(config)?)
+}
+
+/// The server's certificate has only addresses for these, no names.
+async fn addresses(cx: &Context) -> Result<()> {
+    for (case, url) in [("v6", "https://[::1]:6443"), ("v4", "https://10.77.0.1:6443")] {
+        let mut config = config().await?;
+        config.cluster_url = url.parse()?;
+        let rig = rig_with(cx, case, Client::try_from(config)?)?;
+        rig.publish(wish(slices_of_one(1, 0)?)?).await.with_context(|| format!("at {url}"))?;
+        rig.finish().await?;
+    }
+    Ok(())
+}
+
+/// A service account in the scenario's namespace, whose tokens are tied to secrets.
+struct Account<'a> {
+    cx: &'a Context,
+    name: &'a str,
+}
+
+impl<'a> Account<'a> {
+    async fn create(cx: &'a Context, name: &'a str) -> Result<Self> {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+        cx.api::<ServiceAccount>().create(&PostParams::default(), &account).await?;
+        Ok(Self { cx, name })
+    }
+
+    /// A token that holds until the secret of this name, which is made, is deleted.
+    async fn token(&self, secret: &str) -> Result<String> {
+        let metadata = ObjectMeta { name: Some(secret.to_owned()), ..ObjectMeta::default() };
+        let object = Secret { metadata, ..Secret::default() };
+        let made = self.cx.api::<Secret>().create(&PostParams::default(), &object).await?;
+        let bound = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Secret".into()),
+            name: Some(secret.to_owned()),
+            uid: made.metadata.uid,
+        };
+        let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let accounts = self.cx.api::<ServiceAccount>();
+        let answer: TokenRequest = accounts
+            .create_subresource("token", self.name, &PostParams::default(), &request)
+            .await
+            .context("asking for a token")?;
+        answer.status.and_then(|status| status.token).context("no token")
+    }
+
+    /// Gives the account a driver's rights. The binding belongs to no namespace and has to be removed.
+    async fn bind(&self) -> Result<Binding> {
+        let name = format!("{}-{}", self.cx.namespace, self.name);
+        let (namespace, account) = (&self.cx.namespace, self.name);
+        let yaml = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dra-driver}}\n\
+             subjects: [{{kind: ServiceAccount, name: {account}, namespace: {namespace}}}]\n"
+        );
+        self.cx.apply(&yaml).await?;
+        Ok(Binding { bindings: Api::all(self.cx.client.clone()), name })
+    }
+}
+
+struct Binding {
+    bindings: Api<ClusterRoleBinding>,
+    name: String,
+}
+
+impl Binding {
+    async fn remove(self) -> Result<()> {
+        self.bindings.delete(&self.name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+async fn no_rights(cx: &Context) -> Result<()> {
+    let account = Account::create(cx, "powerless").await?;
+    let file = cx.scratch.join("token");
+    fs::write(&file, account.token("powerless").await?)?;
+    let rig = rig_with(cx, "rights", with_token_file(&file).await?)?;
+    let mut ticket = rig.publisher.publish(wish(slices_of_one(1, 0)?)?);
+    let told = || async { Ok(rig.reported().first().cloned()) };
+    let told = eventually("a word about the missing rights", Duration::from_secs(20), told).await?;
+    let text = told.to_string();
+    ensure!(told.http_status() == Some(403) && text.contains("resourceslices.resource.k8s.io"), "{text}");
+    println!("    {}", text.replace('\n', " "));
+
+    let binding = account.bind().await?;
+    let published = tokio::time::timeout(Duration::from_secs(60), ticket.published()).await;
+    published.context("not published with rights")??;
+    rig.finish().await?;
+    binding.remove().await
+}
+
+/// Rotates the token of a publisher and refuses the old one. Gives the time from then until a new wish was published.
+pub(super) async fn rotated_token(cx: &Context) -> Result<Duration> {
+    let account = Account::create(cx, "rotating").await?;
+    let binding = account.bind().await?;
+    let file = cx.scratch.join("rotated");
+    let first = account.token("first").await?;
+    fs::write(&file, &first)?;
+    let rig = rig_with(cx, "token", with_token_file(&file).await?)?;
+    rig.publish(wish(slices_of_one(1, 0)?)?).await?;
+
+    let next = cx.scratch.join("rotated.next");
+    fs::write(&next, account.token("second").await?)?;
+    fs::rename(&next, &file)?;
+    cx.api::<Secret>().delete("first", &DeleteParams::default()).await?;
+    refused(first).await?;
+    let start = Instant::now();
+    let mut ticket = rig.publisher.publish(wish(slices_of_one(1, 1)?)?);
+    let published = tokio::time::timeout(RELOADED_WITHIN, ticket.published()).await;
+    published.context("not published after the token was rotated")??;
+    let took = start.elapsed();
+    let others = |error: &PublishError| error.http_status() != Some(401);
+    ensure!(!rig.reported().iter().any(others), "reported: {:?}", rig.reported());
+    rig.finish().await?;
+    binding.remove().await?;
+    Ok(took)
+}
+
+/// Lets the publisher's connections fall silent, deletes a slice, and gives the time until it is back.
+pub(super) async fn silent_connection(cx: &Context) -> Result<Duration> {
+    let proxy = Proxy::start().await?;
+    let mut config = config().await?;
+    config.cluster_url = proxy.url.parse()?;
+    let rig = rig_with(cx, "silent", Client::try_from(config)?)?;
+    rig.publish(wish(slices_of_one(3, 0)?)?).await?;
+    ensure!(proxy.freeze() > 0, "there was no connection to freeze");
+    let victim = rig.slices().await?.remove(1);
+    rig.delete(&victim).await?;
+    let start = Instant::now();
+    rig.wait_slices("the deleted slice", NOTICED_WITHIN, |slices| slices.len() == 3).await?;
+    let took = start.elapsed();
+    rig.finish().await?;
+    Ok(took)
+}
+
+/// Waits until the API server refuses a token; it remembers good ones for some seconds.
+async fn refused(token: String) -> Result<()> {
+    let mut config = config().await?;
+    config.auth_info.token = Some(token.into());
+    let client = Client::try_from(config)?;
+    eventually("the old token is refused", Duration::from_secs(60), || async {
+        match client.apiserver_version().await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 401 => Ok(Some(())),
+            Err(error) => Err(error).context("asking with the old token"),
+        }
+    })
+    .await
+}
