@@ -56,6 +56,14 @@ async fn there_and_back(cx: &Context, helper: &str, inventory: &Inventory) -> Re
     ours.wait_log("devices published", PUBLISHED_WITHIN).await?;
     nothing_written(cx, &left).await.context("by our driver")?;
     ours.terminate(Duration::from_secs(6)).await?;
+    if ours.log()?.contains("the API server drops fields") {
+        // The Go helper does not know that before it has written them.
+        println!(
+            "    note: not back to the Go helper with {}, of which this API server drops fields",
+            inventory.name
+        );
+        return Ok(());
+    }
 
     let go = go_driver::start_registered(cx, helper, &["--inventory", file, "-v=5"]).await?;
     compared(&go).await?;

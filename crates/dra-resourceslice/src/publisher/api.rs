@@ -64,25 +64,40 @@ impl SliceApi {
         within(Action::Get, || object(name), self.slices.get_opt(name)).await
     }
 
-    /// Creates a slice, or with `dry_run` only lets the API server say what it would store.
-    pub(super) async fn create(
-        &self,
-        slice: &ResourceSlice,
-        dry_run: bool,
-    ) -> Result<ResourceSlice, PublishError> {
-        let params = PostParams { dry_run, ..PostParams::default() };
-        within(Action::Create, || object(name_of(slice)), self.slices.create(&params, slice)).await
+    /// Creates a slice.
+    pub(super) async fn create(&self, slice: &ResourceSlice) -> Result<ResourceSlice, PublishError> {
+        self.create_with(slice, &PostParams::default()).await
     }
 
-    /// Replaces a slice, or with `dry_run` only lets the API server say what it would store.
-    pub(super) async fn update(
+    /// Replaces a slice.
+    pub(super) async fn update(&self, slice: &ResourceSlice) -> Result<ResourceSlice, PublishError> {
+        self.update_with(slice, &PostParams::default()).await
+    }
+
+    /// Lets the API server say what it would store: in place of the slice, if that is there already.
+    pub(super) async fn dry_run(&self, slice: &ResourceSlice) -> Result<ResourceSlice, PublishError> {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        match slice.metadata.uid {
+            Some(_) => self.update_with(slice, &params).await,
+            None => self.create_with(slice, &params).await,
+        }
+    }
+
+    async fn create_with(
         &self,
         slice: &ResourceSlice,
-        dry_run: bool,
+        params: &PostParams,
     ) -> Result<ResourceSlice, PublishError> {
-        let params = PostParams { dry_run, ..PostParams::default() };
+        within(Action::Create, || object(name_of(slice)), self.slices.create(params, slice)).await
+    }
+
+    async fn update_with(
+        &self,
+        slice: &ResourceSlice,
+        params: &PostParams,
+    ) -> Result<ResourceSlice, PublishError> {
         let name = name_of(slice);
-        within(Action::Update, || object(name), self.slices.replace(name, &params, slice)).await
+        within(Action::Update, || object(name), self.slices.replace(name, params, slice)).await
     }
 
     /// Deletes a slice if it is still the one that was seen. One that is gone already is fine.

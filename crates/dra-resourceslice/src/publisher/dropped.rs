@@ -11,7 +11,7 @@ use crate::{
 
 impl Task {
     /// Finds out which fields the API server drops, if that decides whether there is anything to write: a dry run
-    /// of an update costs less than writing all slices only to see them unchanged. Returns whether it has learned
+    /// of one write costs less than writing all slices only to see them unchanged. Returns whether it has learned
     /// something.
     pub(super) async fn probe(
         &mut self,
@@ -21,13 +21,14 @@ impl Task {
         observed: &[ResourceSlice],
     ) -> bool {
         let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
-        let updates =
+        let slices =
             plan(&dropping(Features::new()), observed).writes.into_iter().filter_map(|write| match write {
-                Write::Update(slice) => Some((features::used(&slice.spec), slice)),
-                Write::Create(_) | Write::Delete { .. } => None,
+                // A slice whose name has no index would be made anew.
+                Write::Create(slice) | Write::Update(slice) => Some((features::used(&slice.spec), slice)),
+                Write::Delete { .. } => None,
             });
-        let updates: Vec<_> = updates.filter(|(used, _)| !used.is_empty()).collect();
-        if updates.is_empty() {
+        let slices: Vec<_> = slices.filter(|(used, _)| !used.is_empty()).collect();
+        if slices.is_empty() {
             return false;
         }
         let stored: Features = observed.iter().flat_map(|slice| features::used(&slice.spec)).collect();
@@ -36,31 +37,31 @@ impl Task {
             return false;
         }
         let mut learned = false;
-        for (used, update) in updates {
+        for (used, slice) in slices {
             // One slice with a feature tells for all of them.
             if !used.is_disjoint(&missing) {
                 missing = &missing - &used;
-                learned |= self.probe_with(name, pool, &update, &used).await;
+                learned |= self.probe_with(name, pool, &slice, &used).await;
             }
         }
         learned
     }
 
-    /// Learns from a dry run of one update. Returns whether there was an answer to learn from.
+    /// Learns from a dry run of one slice. Returns whether there was an answer to learn from.
     async fn probe_with(
         &mut self,
         name: &PoolName,
         pool: &mut PoolTask,
-        update: &ResourceSlice,
+        slice: &ResourceSlice,
         used: &Features,
     ) -> bool {
-        match self.api.update(update, true).await {
+        match self.api.dry_run(slice).await {
             Ok(stored) => {
                 self.dropped.retain(|feature| !used.contains(feature));
-                self.learn(name, pool, update, &stored);
+                self.learn(name, pool, slice, &stored);
                 true
             }
-            Err(error) => self.explain(name, pool, update, &error).await,
+            Err(error) => self.explain(name, pool, slice, &error).await,
         }
     }
 
@@ -110,12 +111,7 @@ impl Task {
             return false;
         }
         let reduced = ResourceSlice { spec: features::without(&refused.spec, &lists), ..refused.clone() };
-        let accepted = if reduced.metadata.uid.is_some() {
-            self.api.update(&reduced, true).await
-        } else {
-            self.api.create(&reduced, true).await
-        };
-        let Ok(stored) = accepted else { return false };
+        let Ok(stored) = self.api.dry_run(&reduced).await else { return false };
         let dropped = features::dropped(&reduced.spec, &stored.spec);
         self.lost(name, pool, &dropped | &lists);
         true

@@ -148,8 +148,8 @@ impl Task {
                 return Round::Again;
             }
             let done = match &write {
-                Write::Create(slice) => self.api.create(slice, false).await.map(Some),
-                Write::Update(slice) => self.api.update(slice, false).await.map(Some),
+                Write::Create(slice) => self.api.create(slice).await.map(Some),
+                Write::Update(slice) => self.api.update(slice).await.map(Some),
                 Write::Delete { name, uid, resource_version } => {
                     self.api.delete(name, uid.clone(), resource_version.clone()).await.map(|()| None)
                 }

@@ -194,8 +194,8 @@ impl FakeApi {
             (Method::GET, _) if query.contains_key("watch") => "watch",
             (Method::GET, _) if name.is_empty() => "list",
             (Method::GET, _) => "get",
+            (Method::POST | Method::PUT, _) if dry_run => "dry-run",
             (Method::POST, _) => "create",
-            (Method::PUT, _) if dry_run => "dry-run",
             (Method::PUT, _) => "update",
             (Method::DELETE, _) => "delete",
             (method, _) => panic!("unexpected {method} {path}"),
@@ -313,6 +313,9 @@ impl State {
             }
             "create" if existing.is_some() => status(409, "AlreadyExists", None),
             "create" => json_response(201, &self.store(slice.unwrap(), false)),
+            "dry-run" if slice.as_ref().is_some_and(|slice| slice.metadata.uid.is_none()) => {
+                json_response(201, &self.store(slice.unwrap(), true))
+            }
             "update" | "dry-run" => {
                 let (Some(old), Some(new)) = (existing, slice) else { return status(404, "NotFound", None) };
                 let same = |f: fn(&ResourceSlice) -> &Option<String>| f(&old) == f(&new);

@@ -1,7 +1,7 @@
 //! What is written, and when.
 
 use super::*;
-use crate::{Feature, Placement, Taint};
+use crate::{CounterConsumption, CounterSet, Feature, Placement, Taint};
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_is_published_with_the_node_as_owner() {
@@ -211,6 +211,38 @@ async fn a_restart_writes_nothing_if_only_some_of_the_fields_are_dropped() {
     assert_eq!(published.dropped, [Feature::DeviceTaints, Feature::ConsumableCapacity]);
     // One for each slice that has a feature of its own.
     assert_eq!(api.writes(), ["dry-run"; 2]);
+}
+
+/// The Go helper 0.35 leaves names without an index, so that a change would delete and create all slices.
+#[tokio::test(start_paused = true)]
+async fn taking_over_random_names_writes_nothing_even_if_fields_are_dropped() {
+    let partitions = || {
+        let counters = CounterSet::new("board").unwrap().counter("memory", 8).unwrap();
+        let consumption = CounterConsumption::new("board").unwrap().counter("memory", 1).unwrap();
+        let partition = device("a").consumes(consumption).taint(Taint::no_schedule("k"));
+        let cut = [Slice::counters([counters]), Slice::new([partition])];
+        DriverResources::new().pool(pool_name(), Pool::from_slices(cut))
+    };
+    let both = [Feature::DeviceTaints, Feature::PartitionableDevices];
+    for (wish, dropped, dry_runs) in
+        [(tainted(1), &both[..1], 1), (tainted(3), &both[..1], 1), (partitions(), &both[..], 2)]
+    {
+        let api = FakeApi::new();
+        api.drop_fields_of(dropped);
+        let setup = Setup::on(&api);
+        setup.publish(wish.clone()).await;
+        setup.publisher.stop().await;
+        for (mut slice, letter) in api.slices().into_iter().zip('a'..) {
+            api.delete(slice.metadata.name.as_deref().unwrap());
+            slice.metadata.name = Some(format!("node-1-gpu.example.com-{letter}x7k2"));
+            api.put(slice);
+        }
+        api.forget_calls();
+        let setup = Setup::on(&api);
+        let published = setup.publish(wish).await;
+        assert_eq!(published.dropped, dropped);
+        assert_eq!(api.writes(), vec!["dry-run"; dry_runs], "{dropped:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
