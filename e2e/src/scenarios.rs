@@ -9,6 +9,7 @@ mod footprint;
 mod go_driver;
 mod gpu;
 mod hello;
+mod metadata;
 mod pods;
 mod registration;
 mod restart;
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         undone::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
+        metadata::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
     ];
