@@ -13,6 +13,7 @@ mod go_driver;
 mod gpu;
 mod hello;
 mod kubelet_away;
+mod metadata;
 mod pods;
 mod registration;
 mod restart;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         beside_go::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
+        metadata::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

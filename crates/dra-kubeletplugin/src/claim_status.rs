@@ -88,16 +88,9 @@ impl DeviceStatus {
     /// # Errors
     /// Too many addresses, one that is not in the form `192.0.2.5/24`, or a name that is too long.
     pub fn network(mut self, network: NetworkDeviceData) -> Result<Self, InvalidStatus> {
-        let ips = network.ips.as_deref().unwrap_or_default();
-        at_most("networkData.ips", "addresses", ips.len(), MOST_IPS)?;
-        if let Some(ip) = ips.iter().find(|ip| !is_interface_address(ip)) {
-            let problem = format!("{ip:?} is no address with its prefix length, such as 192.0.2.5/24");
-            return Err(InvalidStatus { field: "networkData.ips", problem });
+        if let Some((field, problem)) = network_problem(&network) {
+            return Err(InvalidStatus { field, problem });
         }
-        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let (name, hardware) = (length(&network.interface_name), length(&network.hardware_address));
-        at_most("networkData.interfaceName", "bytes", name, LONGEST_INTERFACE)?;
-        at_most("networkData.hardwareAddress", "bytes", hardware, LONGEST_HARDWARE_ADDRESS)?;
         self.network = Some(network);
         Ok(self)
     }
@@ -121,11 +114,32 @@ impl DeviceStatus {
     }
 }
 
+/// What the API server would refuse in network data: a field, and what is wrong with it.
+pub(crate) fn network_problem(network: &NetworkDeviceData) -> Option<(&'static str, String)> {
+    let ips = network.ips.as_deref().unwrap_or_default();
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let (name, hardware) = (length(&network.interface_name), length(&network.hardware_address));
+    let counts = [
+        ("networkData.ips", "addresses", ips.len(), MOST_IPS),
+        ("networkData.interfaceName", "bytes", name, LONGEST_INTERFACE),
+        ("networkData.hardwareAddress", "bytes", hardware, LONGEST_HARDWARE_ADDRESS),
+    ];
+    let too_many = counts
+        .into_iter()
+        .find_map(|(field, what, count, most)| too_many(what, count, most).map(|problem| (field, problem)));
+    too_many.or_else(|| {
+        let ip = ips.iter().find(|ip| !is_interface_address(ip))?;
+        let problem = format!("{ip:?} is no address with its prefix length, such as 192.0.2.5/24");
+        Some(("networkData.ips", problem))
+    })
+}
+
 fn at_most(field: &'static str, what: &str, count: usize, most: usize) -> Result<(), InvalidStatus> {
-    if count <= most {
-        return Ok(());
-    }
-    Err(InvalidStatus { field, problem: format!("{count} {what}, at most {most} are possible") })
+    too_many(what, count, most).map_or(Ok(()), |problem| Err(InvalidStatus { field, problem }))
+}
+
+fn too_many(what: &str, count: usize, most: usize) -> Option<String> {
+    (count > most).then(|| format!("{count} {what}, at most {most} are possible"))
 }
 
 /// An address in its shortest form and the length of its network's prefix.

@@ -1,7 +1,7 @@
 //! The claims of this node: what the kubelet asks for, done once, recorded, and undone.
 //!
 //! One prepare is followed through `prepare` (the order of the steps), `states` (the decisions), `store` and `record`
-//! (what is on disk), `cdi` (what the container gets), `index` (who holds which device), `board` (which call waits for
+//! (what is on disk), `cdi` and `metadata` (what the container gets), `index` (who holds which device), `board` (which call waits for
 //! which) and `locks` (between processes).
 
 mod adopt;
@@ -16,6 +16,8 @@ mod keyed;
 mod locks;
 mod lookup;
 mod memory;
+mod metadata;
+mod metadata_files;
 #[cfg(test)]
 mod model;
 mod prepare;
@@ -53,6 +55,7 @@ use keyed::locked;
 use locks::Locks;
 use lookup::Lookup;
 use memory::Memory;
+pub(crate) use metadata_files::MetadataFiles;
 pub(crate) use record::AnsweredDevice;
 pub(crate) use repair::{DamagedRecord, damaged_records, lock_claim, tell_of_change};
 use store::Store;
@@ -148,7 +151,7 @@ impl<P: DriverPlugin> Claims<P> {
             lookup: Lookup::new(config.client, config.driver.clone(), config.node),
             driver: config.driver,
             status: config.status,
-            disk: Disk { store, older, cdi: config.cdi, permits },
+            disk: Disk { store, older, cdi: config.cdi, metadata: MetadataFiles::in_folder(data), permits },
             kind: config.kind,
             memory: Mutex::new(memory),
             changes: RwLock::default(),
@@ -188,12 +191,13 @@ impl<P: DriverPlugin> Claims<P> {
     }
 }
 
-/// Records and CDI files; all file work goes through here, off the async workers.
+/// Records, CDI files and metadata files; all file work goes through here, off the async workers.
 #[derive(Clone)]
 struct Disk {
     store: Arc<dyn Store>,
     older: Vec<Arc<dyn Store>>,
     cdi: Directory,
+    metadata: MetadataFiles,
     permits: Arc<Semaphore>,
 }
 

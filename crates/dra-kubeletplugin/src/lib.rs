@@ -13,6 +13,7 @@ mod handle;
 mod health;
 mod held;
 mod lock;
+pub mod metadata;
 mod names;
 mod options;
 mod paths;
@@ -47,6 +48,7 @@ pub use crate::{
     handle::Handle,
     health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints},
     held::{HeldClaim, HeldDevice, UnprepareReason},
+    metadata::DeviceMetadata,
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
     options::Options,
     paths::PathError,

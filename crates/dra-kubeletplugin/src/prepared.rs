@@ -5,6 +5,7 @@ use dra_cdi::{ContainerEdits, QualifiedName};
 use crate::{
     claim::{AllocatedDevice, DeviceRef},
     claim_status::DeviceStatus,
+    metadata::DeviceMetadata,
 };
 
 /// What the driver did for a claim: how each device gets into a container, and what unprepare has to know.
@@ -32,6 +33,7 @@ pub(crate) struct PreparedDevice {
     pub(crate) share_id: Option<String>,
     pub(crate) access: Access,
     pub(crate) status: Option<DeviceStatus>,
+    pub(crate) metadata: Option<DeviceMetadata>,
 }
 
 /// How containers get at a device.
@@ -76,6 +78,19 @@ impl<S> Prepared<S> {
         }
         self
     }
+
+    /// Tells the claim's containers this of a device that is answered already, by a file ([`metadata`](crate::metadata)).
+    ///
+    /// If anything is said of one device of a claim, each of its requests gets a file, which lists the devices of that
+    /// request. A file that cannot be written fails the claim. It stays as it is while the claim is prepared: a
+    /// container would not see a later one.
+    #[must_use]
+    pub fn metadata(mut self, device: &AllocatedDevice, metadata: DeviceMetadata) -> Self {
+        if let Some(prepared) = self.devices.iter_mut().find(|prepared| prepared.answers(device)) {
+            prepared.metadata = Some(metadata);
+        }
+        self
+    }
 }
 
 impl PreparedDevice {
@@ -86,6 +101,7 @@ impl PreparedDevice {
             share_id: device.share_id().map(str::to_owned),
             access,
             status: None,
+            metadata: None,
         }
     }
 

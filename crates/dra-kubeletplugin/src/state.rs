@@ -82,7 +82,7 @@ pub enum RepairError {
 /// How long to wait for a claim that the driver is at work on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Puts aside each record that cannot be read, and removes its claim's CDI file, so that the driver can give its devices
+/// Puts aside each record that cannot be read, and removes its claim's CDI and metadata files, so that the driver can give its devices
 /// away again. Make sure before that nothing uses them: the record that told which they were is what is unreadable.
 /// Running instances of the driver take notice.
 ///
@@ -126,6 +126,7 @@ async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Resul
     // The CDI file first: without the record nobody would know of it.
     let id = dra_cdi::FileId::new(record.claim.as_str()).map_err(|error| other(&error))?;
     cdi.remove(&id)?;
+    claims::MetadataFiles::in_folder(data).remove(&record.claim).map_err(|error| other(&error))?;
     let moved = fault::point("repair.rename").and_then(|()| fs::rename(&record.path, &kept_at));
     moved.map_err(fail("moving", &record.path))?;
     for folder in [Some(folder.as_path()), record.path.parent()].into_iter().flatten() {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn damaged_records_are_put_aside_with_their_cdi_files_and_nothing_else_is_touched() {
+    async fn damaged_records_are_put_aside_with_their_claims_files_and_nothing_else_is_touched() {
         let node = tempfile::tempdir().unwrap();
         let mut location = StateLocation::new("gpu.example.com".parse().unwrap());
         location.kubelet_root = node.path().join("kubelet");
@@ -165,8 +166,10 @@ mod tests {
         fs::create_dir_all(&records).unwrap();
         fs::write(records.join("a.json"), "cut").unwrap();
         let cdi = Directory::open(&location.cdi_root, Kind::for_driver("gpu.example.com").unwrap()).unwrap();
+        let metadata = location.data().join("metadata");
         for uid in ["a", "b"] {
             cdi.ensure(&dra_cdi::FileId::new(uid).unwrap(), b"{}").unwrap();
+            fs::create_dir_all(metadata.join(uid)).unwrap();
         }
         let [set_aside] = &repair(&location).await.unwrap()[..] else { panic!("one record") };
         assert_eq!(
@@ -175,6 +178,7 @@ mod tests {
         );
         assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&location.cdi_root).unwrap().count(), 1);
+        assert_eq!((metadata.join("a").exists(), metadata.join("b").exists()), (false, true));
         assert_eq!(repair(&location).await.unwrap(), []);
     }
 }

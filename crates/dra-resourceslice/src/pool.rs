@@ -134,6 +134,15 @@ impl Pool {
         Self { content, placement: Placement::default(), generation: 0 }
     }
 
+    /// The devices, in their order.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        let slices = match &self.content {
+            PoolContent::Whole(slice) => std::slice::from_ref(slice),
+            PoolContent::Slices(slices) => slices,
+        };
+        slices.iter().flat_map(|slice| &slice.devices)
+    }
+
     fn for_each_slice(&mut self, change: impl FnMut(&mut Slice)) {
         match &mut self.content {
             PoolContent::Whole(slice) => std::slice::from_mut(slice).iter_mut().for_each(change),

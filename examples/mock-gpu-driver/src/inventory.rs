@@ -38,6 +38,11 @@ impl Inventory {
         self.places.get(name).copied()
     }
 
+    /// A GPU as it is published, by its place.
+    pub(crate) fn gpu(&self, place: usize) -> Option<&Device> {
+        self.pool.devices().nth(place)
+    }
+
     /// The GPUs as they are published.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
@@ -87,9 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_its_place_by_its_name() {
+    fn a_gpu_is_found_by_its_name() {
         let inventory = Inventory::of_node(&"node-1".parse().unwrap(), 3).unwrap();
         assert_eq!(inventory.place_of(&"gpu-2".parse().unwrap()), Some(2));
+        assert_eq!(inventory.gpu(2).unwrap().name().as_str(), "gpu-2");
         assert_eq!(inventory.place_of(&"gpu-3".parse().unwrap()), None);
     }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use dra_kubeletplugin::{
-    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceName, DriverName, DriverPlugin, HeldClaim,
-    NodeName, PluginError, PrepareContext, Prepared,
+    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceMetadata, DeviceName, DriverName, DriverPlugin,
+    HeldClaim, NodeName, PluginError, PrepareContext, Prepared,
 };
 
 use crate::inventory::Inventory;
 
 /// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
-/// uses.
+/// uses, and the published attributes of each as device metadata.
 #[derive(Debug)]
 pub(crate) struct MockGpus {
     pub(crate) inventory: Inventory,
@@ -36,10 +36,12 @@ impl DriverPlugin for MockGpus {
             if self.fail_prepare.contains(device.device()) {
                 return Err(PluginError::new(format!("device {} is set to fail", device.device())));
             }
-            let place = self.inventory.place_of(device.device());
-            let place =
-                place.ok_or_else(|| PluginError::new(format!("this node has no GPU {}", device.device())))?;
-            prepared = prepared.device(device, self.edits(claim, device, place));
+            let unknown = || PluginError::new(format!("this node has no GPU {}", device.device()));
+            let place = self.inventory.place_of(device.device()).ok_or_else(unknown)?;
+            let gpu = self.inventory.gpu(place).ok_or_else(unknown)?;
+            prepared = prepared
+                .device(device, self.edits(claim, device, place))
+                .metadata(device, DeviceMetadata::of_device(gpu)?);
         }
         Ok(prepared)
     }

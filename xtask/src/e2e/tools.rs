@@ -19,8 +19,9 @@ pub(crate) struct Tools {
     pub(crate) binaries: PathBuf,
     /// The program that runs the scenarios.
     pub(crate) scenarios: PathBuf,
-    /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library, and
-    /// `go-driver-VERSION` for each of the Go helper for drivers.
+    /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
+    /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
+    /// is tested with, `metadata-fixtures`.
     pub(crate) helpers: PathBuf,
 }
 
@@ -31,6 +32,7 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     build::go(&root.join("e2e/grpc-dial"), &[], &helpers.join("grpc-dial"), &["."])?;
     build_oracles(&root.join("e2e/cdi-oracle"), &helpers)?;
     build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
+    build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
     let mut drivers = vec!["--release", "--no-default-features"];
@@ -91,6 +93,26 @@ fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
         ];
         let flags = flags.each_ref().map(String::as_str);
         build::go(module, &flags, &helpers.join(format!("go-driver-{version}")), &["."])?;
+    }
+    Ok(())
+}
+
+fn build_metadata_oracle(module: &Path, helpers: &Path) -> Result<()> {
+    build::go(module, &["-ldflags=-s -w"], &helpers.join("metadata-oracle"), &["./metadata-oracle"])?;
+    let library = "k8s.io/dynamic-resource-allocation";
+    let mut list = Command::new("go");
+    list.args(["list", "-m", "-f", "{{.Dir}}", library]).current_dir(module);
+    let listed = list.output().with_context(|| format!("running {list:?}"))?;
+    ensure!(listed.status.success(), "{list:?} failed: {}", String::from_utf8_lossy(&listed.stderr));
+    let source = String::from_utf8(listed.stdout).with_context(|| format!("{list:?} names no folder"))?;
+    let source = Path::new(source.trim()).join("api/metadata/testdata");
+    let fixtures = helpers.join("metadata-fixtures");
+    fs::create_dir_all(&fixtures).with_context(|| format!("creating {}", fixtures.display()))?;
+    for version in ["HEAD", "v1.36.0"] {
+        let file = source.join(version).join("metadata.json");
+        let bytes = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        let copy = fixtures.join(format!("{version}.json"));
+        fs::write(&copy, bytes).with_context(|| format!("writing {}", copy.display()))?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! From a driver's answer to the claim's CDI file and to what the kubelet is told. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dra_cdi::{ContainerEdits, DeviceName, FileId, InvalidName, InvalidSpec, Kind, Spec};
+use dra_cdi::{ContainerEdits, DeviceName, FileId, InvalidName, InvalidSpec, Kind, Mount, Spec};
 
 use super::record::AnsweredDevice;
 use crate::{
@@ -30,13 +30,21 @@ pub(crate) enum BadAnswer {
     Spec(#[from] InvalidSpec),
     #[error("the device makes no CDI name: {0}")]
     Name(#[from] InvalidName),
+    #[error("request {request:?} of the claim cannot be the name of a metadata file: {problem}")]
+    Request { request: String, problem: &'static str },
+    #[error(
+        "annotation resource.kubernetes.io/pod-claim-name of the claim is {name:?}, which is no name of a claim in a pod: {problem}"
+    )]
+    PodClaimName { name: String, problem: &'static str },
 }
 
-/// Makes one answer for each result of the claim, in its order.
+/// Makes one answer for each result of the claim, in its order. Each device of a base request brings the request's
+/// metadata, so a container gets that of the requests that it asks for, whichever of their devices have edits.
 pub(crate) fn answer(
     kind: &Kind,
     claim: &AllocatedClaim,
     mut prepared: Vec<PreparedDevice>,
+    metadata: &BTreeMap<String, Mount>,
 ) -> Result<Answer, BadAnswer> {
     let mut names = Names::new(claim)?;
     let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
@@ -46,17 +54,17 @@ pub(crate) fn answer(
             let (device, request) = (result.device_ref().clone(), result.request().to_owned());
             return Err(BadAnswer::Missing { device, request });
         };
-        let ids = match prepared.remove(position).access {
-            Access::Ids(ids) => ids.iter().map(ToString::to_string).collect(),
-            // A device without edits cannot stand in a CDI file; its container simply gets nothing for it.
-            Access::Edits(edits) if edits.is_empty() => Vec::new(),
-            Access::Edits(edits) => {
-                let name = names.next(result)?;
-                let id = kind.device(name.clone()).to_string();
-                cdi_devices.push((name, *edits));
-                vec![id]
-            }
+        let (mut ids, mut edits): (Vec<String>, _) = match prepared.remove(position).access {
+            Access::Ids(ids) => (ids.iter().map(ToString::to_string).collect(), ContainerEdits::new()),
+            Access::Edits(edits) => (Vec::new(), *edits),
         };
+        edits.mounts.extend(metadata.get(result.base_request()).cloned());
+        // A device without edits cannot stand in a CDI file; its container simply gets nothing for it.
+        if !edits.is_empty() {
+            let name = names.next(result)?;
+            ids.push(kind.device(name.clone()).to_string());
+            cdi_devices.push((name, edits));
+        }
         devices.push(AnsweredDevice {
             request: result.base_request().to_owned(),
             pool: result.pool().to_string(),
@@ -148,7 +156,12 @@ mod tests {
     fn ids(claim: &AllocatedClaim) -> Vec<Vec<String>> {
         let prepared: Prepared =
             claim.devices().iter().map(|d| (d, ContainerEdits::new().env("A", "b"))).collect();
-        answer(&kind(), claim, prepared.devices).unwrap().devices.into_iter().map(|d| d.cdi_ids).collect()
+        answer(&kind(), claim, prepared.devices, &BTreeMap::new())
+            .unwrap()
+            .devices
+            .into_iter()
+            .map(|d| d.cdi_ids)
+            .collect()
     }
 
     #[test]
@@ -179,7 +192,7 @@ mod tests {
     fn the_kubelet_is_told_base_requests_and_no_id_for_a_device_without_edits() {
         let claim = claim(&[("a/x", "node-1", "gpu-0", None, false)]);
         let prepared = Prepared::new(()).device(&claim.devices()[0], ContainerEdits::new());
-        let answer = answer(&kind(), &claim, prepared.devices).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
         assert_eq!(answer.cdi, None);
         assert_eq!((answer.devices[0].request.as_str(), answer.devices[0].cdi_ids.len()), ("a", 0));
     }
@@ -189,11 +202,35 @@ mod tests {
         let claim = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let own: QualifiedName = "example.com/gpu=all".parse().unwrap();
         let prepared = Prepared::new(()).device_with_ids(&claim.devices()[0], [own]);
-        let answer = answer(&kind(), &claim, prepared.devices).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
         assert_eq!(
             (answer.cdi, answer.devices[0].cdi_ids.as_slice()),
             (None, &["example.com/gpu=all".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn every_device_of_a_request_brings_its_metadata_and_no_other() {
+        let claim = claim(&[
+            ("a/x", "node-1", "gpu-0", None, false),
+            ("a/x", "node-1", "gpu-1", None, false),
+            ("b", "node-1", "gpu-2", None, false),
+        ]);
+        let [first, second, third] = claim.devices() else { panic!("three devices") };
+        let own: QualifiedName = "example.com/gpu=all".parse().unwrap();
+        let prepared = Prepared::new(())
+            .device(first, ContainerEdits::new().env("A", "b"))
+            .device_with_ids(second, [own])
+            .device(third, ContainerEdits::new());
+        let mounts = BTreeMap::from([("a".to_owned(), Mount::new("/host/a", "/a"))]);
+        let answer = answer(&kind(), &claim, prepared.devices, &mounts).unwrap();
+        let ids: Vec<_> = answer.devices.into_iter().map(|device| device.cdi_ids).collect();
+        let id = |device: &str| format!("k8s.gpu.example.com/claim={UID}-{device}");
+        assert_eq!(ids, [vec![id("gpu-0")], vec!["example.com/gpu=all".to_owned(), id("gpu-1")], vec![]]);
+        let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
+        let mounted =
+            spec.devices().iter().map(|device| device.edits().mounts[0].host_path.display().to_string());
+        assert_eq!(mounted.collect::<Vec<_>>(), ["/host/a", "/host/a"]);
     }
 
     #[test]
@@ -203,7 +240,7 @@ mod tests {
         let one = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let of = |claim: &AllocatedClaim, devices: &[&AllocatedDevice]| {
             let prepared: Prepared = devices.iter().map(|d| (*d, ContainerEdits::new())).collect();
-            answer(&kind(), claim, prepared.devices).unwrap_err()
+            answer(&kind(), claim, prepared.devices, &BTreeMap::new()).unwrap_err()
         };
         assert!(matches!(of(&two, &[first]), BadAnswer::Missing { .. }));
         assert!(matches!(of(&one, &[first, second]), BadAnswer::Unasked { .. }));

@@ -17,6 +17,7 @@ use super::{
     cdi, file_id,
     keyed::locked,
     locks::Held,
+    metadata,
     record::{FORMAT, Record},
     states::{OnPrepare, Phase, on_prepare},
     store::Found,
@@ -108,13 +109,25 @@ impl<P: DriverPlugin> Claims<P> {
         })
     }
 
-    /// Answers as before, with the CDI file as before.
-    async fn replay(&self, record: Record) -> Result<Vec<AnsweredDevice>, Failure> {
+    /// Answers as before, with the files as before.
+    async fn replay(&self, mut record: Record) -> Result<Vec<AnsweredDevice>, Failure> {
         self.show_status(&record);
-        let id = file_id(&record.claim.uid)?;
-        let Some(bytes) = record.cdi else { return Ok(record.answer) };
-        self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
-        Ok(record.answer)
+        let answer = std::mem::take(&mut record.answer);
+        self.restore_files(record).await?;
+        Ok(answer)
+    }
+
+    /// Puts a prepared claim's files back if they are not as recorded.
+    pub(super) async fn restore_files(&self, record: Record) -> Result<(), Failure> {
+        let Some(bytes) = record.cdi else { return Ok(()) };
+        let (uid, files) = (record.claim.uid, self.disk.metadata.clone());
+        let id = file_id(&uid)?;
+        let restored = self.disk.run(move |_, cdi| {
+            files.ensure(&uid, &record.metadata)?;
+            cdi.ensure(&id, bytes.as_bytes())?;
+            Ok(())
+        });
+        restored.await
     }
 
     async fn prepare_fresh(&self, turn: Turn, claim: AllocatedClaim) -> Result<Vec<AnsweredDevice>, Failure> {
@@ -214,7 +227,7 @@ impl<P: DriverPlugin> Claims<P> {
         called.map_err(|error| panicked("prepare", error))?.map_err(Failure::Driver)
     }
 
-    /// CDI file first, then the record: whoever finds the record finds the file.
+    /// Metadata, then the CDI file that shows it to containers, then the record: whoever finds the record finds the files.
     async fn complete(
         &self,
         claim: &AllocatedClaim,
@@ -227,10 +240,15 @@ impl<P: DriverPlugin> Claims<P> {
         state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
         let (kind, claim) = (self.kind.clone(), claim.clone());
         let status = status_entries(&self.driver, &prepared.devices)?;
-        let record = Record { status, ..journal.record() };
+        let metadata = metadata::files(&self.driver, &claim, &prepared.devices)?;
+        let files = self.disk.metadata.clone();
+        let host_path = |request: &str| files.path_of(claim.uid(), request);
+        let mounts = metadata::mounts(&self.driver, &claim, &metadata, host_path)?;
+        let record = Record { status, metadata, ..journal.record() };
         let shown = record.clone();
         let answer = self.disk.run(move |store, cdi| {
-            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices))?;
+            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts)?;
+            files.ensure(claim.uid(), &record.metadata)?;
             let id = file_id(claim.uid())?;
             if let Some(bytes) = &answer.cdi
                 && !crate::fault::skips("cdi-write")

@@ -8,7 +8,7 @@
 //!
 //! The check sum covers the header, so that no flipped bit turns one state into another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub(crate) struct Record {
     /// Name of the CDI file that the other program wrote; kept once the claim is our own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreign_cdi: Option<String>,
+    /// The metadata files, by base request; none if the driver says nothing of its devices.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) metadata: BTreeMap<String, String>,
     /// What the claim's status says of the devices: entries of `status.devices`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<serde_json::Value>,
@@ -98,6 +101,7 @@ impl Record {
             cdi: None,
             adopted: false,
             foreign_cdi: None,
+            metadata: BTreeMap::new(),
             status: None,
             state: None,
             unknown: serde_json::Map::new(),

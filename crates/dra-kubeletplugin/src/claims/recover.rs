@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use dra_cdi::Directory;
 use tokio::time::Instant;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     locks::Held,
     record::Record,
     states::{Phase, Undo},
-    store::Found,
+    store::{Found, Store},
 };
 use crate::{
     claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
@@ -26,7 +27,7 @@ const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 impl<P: DriverPlugin> Claims<P> {
-    /// Undoes what an earlier boot left, then lets prepares in; makes the CDI folder what the records say. What
+    /// Undoes what an earlier boot left, then lets prepares in; makes CDI and metadata files what the records say. What
     /// cannot be undone keeps its devices and is tried again every minute.
     pub(crate) async fn recover(self: Arc<Self>) {
         let mut left = self.undo_older_boots().await;
@@ -37,7 +38,7 @@ impl<P: DriverPlugin> Claims<P> {
             tokio::time::sleep(ADOPT_AGAIN).await;
         }
         self.recovered.send_replace(true);
-        if let Err(error) = self.heal_cdi_files().await {
+        if let Err(error) = self.heal_files().await {
             self.plugin.on_background_error(&BackgroundError::Recovery { message: error.to_string() });
         }
         while left > 0 {
@@ -102,29 +103,37 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(devices)
     }
 
-    /// Writes CDI files that somebody removed, removes those that no record tells of. The kubelet does not prepare
-    /// running pods again, so nobody else would.
-    async fn heal_cdi_files(&self) -> Result<(), Failure> {
+    /// Writes CDI and metadata files that somebody removed, removes those that no record tells of. The kubelet does not
+    /// prepare running pods again, so nobody else would.
+    async fn heal_files(&self) -> Result<(), Failure> {
         let intact = self.memory().is_intact();
-        let (files, uids) = self.disk.run(|store, cdi| Ok((cdi.list()?, store.claims()?))).await?;
+        let metadata = self.disk.metadata.clone();
+        let list = move |store: &dyn Store, cdi: &Directory| {
+            let listed = cdi.list()?;
+            let mut files: BTreeSet<ClaimUid> =
+                listed.iter().filter_map(|file| file.as_str().parse().ok()).collect();
+            files.extend(metadata.claims()?);
+            Ok((files, store.claims()?))
+        };
+        let (files, uids) = self.disk.run(list).await?;
         for uid in &uids {
             let _held = self.locks.claim(uid, Instant::now() + PATIENCE).await?;
             let Found::Stored { phase: Phase::Prepared, record } = self.load(uid).await? else { continue };
             // An earlier process may have died before it was written.
             self.show_status(&record);
-            if let Some(bytes) = record.cdi {
-                let id = file_id(uid)?;
-                self.disk.run(move |_, cdi| Ok(cdi.ensure(&id, bytes.as_bytes())?)).await?;
-            }
+            self.restore_files(*record).await?;
         }
-        let known: BTreeSet<&str> = uids.iter().map(ClaimUid::as_str).collect();
-        for file in files.into_iter().filter(|file| intact && !known.contains(file.as_str())) {
-            let Ok(uid) = file.as_str().parse::<ClaimUid>() else { continue };
+        for uid in files.into_iter().filter(|uid| intact && !uids.contains(uid)) {
             let _held = self.locks.claim(&uid, Instant::now() + PATIENCE).await?;
             // A prepare may have begun since.
             if matches!(self.load(&uid).await?, Found::Nothing) {
-                tracing::info!(claim = %uid, "removing the CDI file of a claim that no record tells of");
-                self.disk.run(move |_, cdi| Ok(cdi.remove(&file)?)).await?;
+                tracing::info!(claim = %uid, "removing the files of a claim that no record tells of");
+                let (id, metadata) = (file_id(&uid)?, self.disk.metadata.clone());
+                let removed = self.disk.run(move |_, cdi| {
+                    cdi.remove(&id)?;
+                    Ok(metadata.remove(&uid)?)
+                });
+                removed.await?;
             }
         }
         Ok(())

@@ -77,7 +77,7 @@ pub(crate) enum Found {
     },
 }
 
-/// A file operation on the records that failed.
+/// A file operation on the records, or on what is kept beside them, that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {}: {source}{}", path.display(), advice(source))]
 #[non_exhaustive]
@@ -115,7 +115,7 @@ impl Found {
     }
 }
 
-fn failed(operation: &'static str, path: &Path, source: io::Error) -> StoreError {
+pub(super) fn failed(operation: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError { operation, path: path.to_owned(), source }
 }
 

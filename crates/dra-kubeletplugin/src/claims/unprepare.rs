@@ -160,7 +160,8 @@ impl<P: DriverPlugin> Claims<P> {
         called.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
     }
 
-    /// The driver has let go: CDI file first, then the record, so that no file is left without one.
+    /// The driver has let go: CDI file first, then the metadata that it names, then the record, so that no file is left
+    /// without one.
     async fn forget(&self, uid: ClaimUid) -> Result<(), Failure> {
         let (store, stored) = (Arc::clone(&self.disk.store), uid.clone());
         self.forget_in(store, &stored).await
@@ -181,11 +182,13 @@ impl<P: DriverPlugin> Claims<P> {
         let foreign = self.memory().drop_foreign_cdi(uid);
         let removed =
             foreign.clone().filter(|(_, last)| *last).and_then(|(file, _)| ForeignFile::new(file).ok());
+        let metadata = self.disk.metadata.clone();
         let forgotten = self.disk.run(move |_, cdi| {
             if let Some(file) = removed {
                 cdi.remove_foreign(&file)?;
             }
             cdi.remove(&id)?;
+            metadata.remove(&stored)?;
             Ok(store.remove(&stored)?)
         });
         match (forgotten.await, foreign) {

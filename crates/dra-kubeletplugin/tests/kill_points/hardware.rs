@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use dra_cdi::__fault_point as point;
 use dra_kubeletplugin::{
-    Adopt, AdoptedClaim, AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DeviceRef, DriverPlugin,
-    HeldClaim, PluginError, PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AllocatedClaim, BackgroundError, ClaimRef, ContainerEdits, DeviceMetadata,
+    DeviceRef, DriverPlugin, HeldClaim, PluginError, PrepareContext, Prepared,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,9 @@ use crate::node::{foreign_cdi_file, read_if_there};
 
 /// A device that cannot be prepared.
 pub(crate) const BROKEN: &str = "gpu-broken";
+
+/// A device of which containers are told something.
+pub(crate) const TOLD: &str = "gpu-told";
 
 /// Where violations are noted, beside the hardware's folder.
 pub(crate) const VIOLATIONS: &str = "violations";
@@ -168,7 +171,9 @@ impl DriverPlugin for Hardware {
         devices().try_for_each(|device| self.make_ready(device, uid))?;
         let edits = |device: &str| ContainerEdits::new().env("DEVICE", device);
         Ok(claim.devices().iter().fold(Prepared::new(reserved()), |prepared, device| {
-            prepared.device(device, edits(device.device().as_str()))
+            let prepared = prepared.device(device, edits(device.device().as_str()));
+            let told = device.device().as_str() == TOLD;
+            if told { prepared.metadata(device, DeviceMetadata::new()) } else { prepared }
         }))
     }
 

@@ -7,14 +7,21 @@ use dra_testkit::api::{ApiServer, ServedApi};
 use dra_testkit::kubelet::ClaimRef;
 use serde_json::{Value, json};
 
-use crate::hardware::BROKEN;
+use crate::hardware::{BROKEN, TOLD};
 
 pub(crate) const DRIVER: &str = "gpu.example.com";
 pub(crate) const NODE: &str = "node-1";
 
-/// The claims and their devices. `x` and `y` want what `a` and `b` have; `bad` wants a broken one, too.
-const CLAIMS: [(&str, &[&str]); 5] =
-    [("a", &["gpu-0"]), ("b", &["gpu-1"]), ("x", &["gpu-0"]), ("y", &["gpu-1"]), ("bad", &["gpu-2", BROKEN])];
+/// The claims and their devices. `x` and `y` want what `a` and `b` have; `bad` wants a broken one, too; `told` has
+/// metadata.
+const CLAIMS: [(&str, &[&str]); 6] = [
+    ("a", &["gpu-0"]),
+    ("b", &["gpu-1"]),
+    ("x", &["gpu-0"]),
+    ("y", &["gpu-1"]),
+    ("bad", &["gpu-2", BROKEN]),
+    ("told", &[TOLD]),
+];
 
 /// The API server, and what is on it.
 pub(crate) struct Lab {

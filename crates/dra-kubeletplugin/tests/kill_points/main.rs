@@ -97,7 +97,8 @@ fn a_step_that_fails_is_the_error_of_its_claim_and_the_next_try_works() {
 #[test]
 fn each_call_syncs_what_the_protocol_needs_and_no_more() {
     let (prepare, unprepare) = (Step::Prepare("a"), Step::Unprepare("a"));
-    let calls: [(&str, Vec<Step>, [usize; 2]); 4] = [
+    let told = Step::Prepare("told");
+    let calls: [(&str, Vec<Step>, [usize; 2]); 6] = [
         ("a start", vec![], [0, 0]),
         // `Started`, the driver's saved state, the CDI file, `Prepared`.
         ("prepare by a driver that saves its state once", vec![prepare], [4, 4]),
@@ -105,12 +106,21 @@ fn each_call_syncs_what_the_protocol_needs_and_no_more() {
         ("prepare again", vec![prepare, prepare], [4, 5]),
         // The rename of the record, the CDI file, the record.
         ("unprepare", vec![prepare, unprepare], [4, 7]),
+        // As without, the metadata, its folder, and the folder of all claims' metadata.
+        ("prepare with metadata", vec![told], [5, 6]),
+        // What is there is durable.
+        ("prepare with metadata again", vec![told, told], [5, 7]),
     ];
     side_by_side(&calls, async |(name, steps, expected)| {
         let script = scripts::first_calls(steps);
-        let files = passings(&script, "store.fsync-file").await + passings(&script, "cdi.fsync-file").await;
-        let folders =
+        let mut files =
+            passings(&script, "store.fsync-file").await + passings(&script, "cdi.fsync-file").await;
+        let mut folders =
             passings(&script, "store.fsync-folder").await + passings(&script, "cdi.fsync-folder").await;
+        files += passings(&script, "metadata.fsync-file").await;
+        folders += passings(&script, "metadata.fsync-folder").await;
+        // The first time also that of the driver's folder, which is made but once.
+        folders += passings(&script, "metadata.fsync-parent").await.saturating_sub(1);
         println!("{name}: {files} files and {folders} folders synced, with the calls before");
         assert_eq!([files, folders], *expected, "{name}");
     });

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use dra_testkit::runtime::Runtime;
 use tempfile::TempDir;
 
-use crate::hardware::{Hardware, Use, VIOLATIONS};
+use crate::hardware::{Hardware, TOLD, Use, VIOLATIONS};
 use crate::lab::DRIVER;
 use crate::records::{Phase, Record};
 
@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) records: Vec<Record>,
     /// Content of the CDI files, by claim UID.
     pub(crate) cdi: BTreeMap<String, String>,
+    /// Metadata files, whole ones: content by base request, by claim UID.
+    pub(crate) metadata: BTreeMap<String, BTreeMap<String, String>>,
     /// CDI files of another program, by name.
     pub(crate) foreign_cdi: BTreeSet<String>,
     /// What another program's books say: claim UIDs by device.
@@ -72,6 +74,10 @@ impl Node {
         self.path().join("log")
     }
 
+    fn metadata(&self) -> PathBuf {
+        self.claims().with_file_name("metadata")
+    }
+
     fn claims(&self) -> PathBuf {
         self.kubelet().join("plugins").join(DRIVER).join("claims")
     }
@@ -103,6 +109,10 @@ impl Node {
         fs::remove_dir_all(self.cdi()).unwrap();
     }
 
+    pub(crate) fn remove_metadata_folder(&self) {
+        fs::remove_dir_all(self.metadata()).unwrap();
+    }
+
     /// Makes interrupted CDI writes look old: a start leaves young ones alone, as another instance may be writing them.
     pub(crate) fn let_time_pass(&self) {
         let long_ago = SystemTime::now() - Duration::from_secs(600);
@@ -125,6 +135,7 @@ impl Node {
         let mut state = State {
             records: Vec::new(),
             cdi: BTreeMap::new(),
+            metadata: folders_in(&self.metadata()).into_iter().map(|uid| (uid, BTreeMap::new())).collect(),
             foreign_cdi: BTreeSet::new(),
             old_books: hardware.old_books().into_iter().map(|(claim, device)| (device, claim)).collect(),
             hardware: used.collect(),
@@ -137,6 +148,15 @@ impl Node {
                 state.temps.push(path);
             } else {
                 state.records.extend(Record::read(&path));
+            }
+        }
+        for path in files_below(&self.metadata()) {
+            let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let of_claim = state.metadata.entry(file_name(path.parent().unwrap())).or_default();
+            if is_temp(&path) {
+                state.temps.push(path);
+            } else {
+                of_claim.extend(read_if_there(&path).map(|content| (name(&path), content)));
             }
         }
         for path in files_below(&self.cdi()) {
@@ -173,8 +193,8 @@ impl State {
             let owned = owners.get(device) == Some(&owner) || self.old_books.get(device) == Some(owner);
             assert!(owned, "{at}: {device}: {self:#?}");
         }
-        for uid in self.cdi.keys() {
-            assert!(self.record(uid).is_some(), "{at}: CDI file without a record: {self:#?}");
+        for uid in self.cdi.keys().chain(self.metadata.keys()) {
+            assert!(self.record(uid).is_some(), "{at}: files without a record: {self:#?}");
         }
     }
 
@@ -186,6 +206,13 @@ impl State {
         if !record.adopted {
             assert_eq!(self.cdi.get(&record.uid), record.cdi.as_ref(), "{at}: {self:#?}");
         }
+        let metadata = self.metadata.get(&record.uid).cloned().unwrap_or_default();
+        assert_eq!(metadata, record.metadata, "{at}: {self:#?}");
+        assert_eq!(
+            !metadata.is_empty(),
+            record.devices.iter().any(|device| device == TOLD),
+            "{at}: {self:#?}"
+        );
         let foreign = record.foreign_cdi.as_ref();
         assert!(foreign.is_none_or(|file| self.foreign_cdi.contains(file)), "{at}: {self:#?}");
         let expected = Some(Use { owner: record.uid.clone(), ready: true });
@@ -198,6 +225,7 @@ impl State {
         assert_eq!(self.violations, "", "{at}");
         let nothing = self.records.is_empty()
             && self.cdi.is_empty()
+            && self.metadata.is_empty()
             && self.foreign_cdi.is_empty()
             && self.old_books.is_empty()
             && self.hardware.is_empty()

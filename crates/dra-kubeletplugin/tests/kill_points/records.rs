@@ -1,5 +1,6 @@
 //! Records, read without the plugin's own reader.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub(crate) struct Record {
     pub(crate) devices: Vec<String>,
     /// The CDI file that the claim has to have.
     pub(crate) cdi: Option<String>,
+    /// The metadata files that it has to have: content by base request.
+    pub(crate) metadata: BTreeMap<String, String>,
     /// Whether another program has prepared the claim, and it is not completed yet.
     pub(crate) adopted: bool,
     /// The CDI file that the other program wrote.
@@ -49,6 +52,7 @@ impl Record {
         };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let results = payload["allocation"]["results"].as_array().unwrap();
+        let metadata = payload.get("metadata").and_then(Value::as_object).into_iter().flatten();
         assert_eq!(payload["claim"]["uid"], stem, "{}", path.display());
         Self {
             boot: folder.to_owned(),
@@ -56,6 +60,7 @@ impl Record {
             phase,
             devices: results.iter().map(|result| text(&result["device"])).collect(),
             cdi: payload.get("cdi").map(text),
+            metadata: metadata.map(|(request, content)| (request.clone(), text(content))).collect(),
             adopted: payload.get("adopted").is_some_and(|adopted| adopted.as_bool().unwrap()),
             foreign_cdi: payload.get("foreignCdi").map(text),
         }

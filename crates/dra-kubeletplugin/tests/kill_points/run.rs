@@ -278,6 +278,7 @@ async fn perform(
         }
         Step::Asked(name) => plugin.wait_until_asked(name).await?,
         Step::LoseCdiFolder => node.remove_cdi_folder(),
+        Step::LoseMetadataFolder => node.remove_metadata_folder(),
     }
     Ok(Ok(()))
 }

@@ -36,6 +36,8 @@ pub(crate) enum Step {
     Asked(&'static str),
     /// Somebody removes the CDI folder.
     LoseCdiFolder,
+    /// Somebody removes the folder of the metadata files.
+    LoseMetadataFolder,
 }
 
 /// What happens while no process is there.
@@ -48,13 +50,13 @@ pub(crate) enum Change {
     PreparedByAnother(&'static str, &'static str),
 }
 
-use Step::{Asked, Collected, LoseCdiFolder, Prepare, Unprepare};
+use Step::{Asked, Collected, LoseCdiFolder, LoseMetadataFolder, Prepare, Unprepare};
 
 const FIRST: &str = "boot-1";
 
 /// All stories.
 pub(crate) fn all() -> Vec<Script> {
-    [calls(), leftovers(), collection(), adoption(), full_disk()].into_iter().flatten().collect()
+    [calls(), metadata(), leftovers(), collection(), adoption(), full_disk()].into_iter().flatten().collect()
 }
 
 /// Calls of the kubelet, one after the other, on a node where nothing has happened yet.
@@ -96,6 +98,27 @@ fn calls() -> Vec<Script> {
             &["a"],
         )
         .with(Change::AllocateAnew("a", "gpu-1")),
+    ]
+}
+
+/// A claim whose containers are told something of their devices.
+fn metadata() -> Vec<Script> {
+    let prepared = || vec![life(&[Prepare("told")])];
+    vec![
+        Script::new("first prepare with metadata", vec![], life(&[Prepare("told")]), &["told"]),
+        Script::new(
+            "prepare again after the metadata was removed under the driver",
+            prepared(),
+            life(&[LoseMetadataFolder, Prepare("told")]),
+            &["told"],
+        ),
+        Script::new("unprepare with metadata", prepared(), life(&[Unprepare("told")]), &[]),
+        Script::new(
+            "reboot with a prepared claim with metadata",
+            prepared(),
+            Life { boot: "boot-2", ..life(&[Prepare("told")]) },
+            &["told"],
+        ),
     ]
 }
 
@@ -207,6 +230,13 @@ pub(crate) fn that_fail() -> Vec<Script> {
         Script::new("prepare", vec![life(&[])], life(&[Prepare("a")]), &["a"]),
         Script::new("prepare without folder", vec![life(&[])], life(&[LoseCdiFolder, Prepare("a")]), &["a"]),
         Script::new("unprepare", vec![life(&[Prepare("a")])], life(&[Unprepare("a")]), &[]),
+        Script::new("prepare with metadata", vec![life(&[])], life(&[Prepare("told")]), &["told"]),
+        Script::new(
+            "unprepare with metadata",
+            vec![life(&[Prepare("told")])],
+            life(&[Unprepare("told")]),
+            &[],
+        ),
     ]
 }
 
@@ -232,7 +262,21 @@ pub(crate) fn failing_steps() -> Vec<(&'static str, &'static str)> {
     let folder = ["cdi.fsync-parent", "cdi.mkdir"];
     let unprepare =
         ["cdi.fsync-folder", "cdi.unlink", "store.fsync-folder", "store.rename-unpreparing", "store.unlink"];
+    let metadata = [
+        "metadata.chmod",
+        "metadata.create",
+        "metadata.fsync-file",
+        "metadata.fsync-folder",
+        "metadata.fsync-parent",
+        "metadata.mkdir",
+        "metadata.rename",
+        "metadata.write",
+    ];
     let mut steps = Vec::new();
+    steps.extend(prepare.into_iter().chain(metadata).map(|step| ("prepare with metadata", step)));
+    steps.extend(
+        unprepare.into_iter().chain(["metadata.remove"]).map(|step| ("unprepare with metadata", step)),
+    );
     steps.extend(prepare.map(|step| ("prepare", step)));
     steps.extend(prepare.into_iter().chain(folder).map(|step| ("prepare without folder", step)));
     steps.extend(unprepare.map(|step| ("unprepare", step)));
@@ -258,10 +302,10 @@ impl Script {
         })
     }
 
-    /// The boot whose prepared claims have all that they need; none if somebody takes the CDI files away.
+    /// The boot whose prepared claims have all that they need; none if somebody takes files away.
     pub(crate) fn whole(&self) -> Option<&'static str> {
         let lost = self.changes.iter().any(|change| matches!(change, Change::LoseCdiFolder))
-            || self.life.steps.iter().any(|step| matches!(step, LoseCdiFolder));
+            || self.life.steps.iter().any(|step| matches!(step, LoseCdiFolder | LoseMetadataFolder));
         (!lost).then_some(self.life.boot)
     }
 }

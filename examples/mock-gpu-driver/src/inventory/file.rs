@@ -104,6 +104,7 @@ mod tests {
         let inventory = read(PARTITIONS).unwrap();
         for (name, place) in [("half-0", 0), ("half-1", 1), ("whole-1", 2)] {
             assert_eq!(inventory.place_of(&name.parse().unwrap()), Some(place), "{name}");
+            assert_eq!(inventory.gpu(place).unwrap().name().as_str(), name);
         }
         let memory = |quantity| CounterSet::new("gpu-0").unwrap().counter("memory", quantity).unwrap();
         let whole = Slice::new([Device::named("whole-1").unwrap()]);

@@ -1,6 +1,10 @@
 //! Compares what there is with what must be.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use dra_cdi::FileId;
 
@@ -89,7 +93,8 @@ impl World {
         // Nor anything else, where there are folders: they are missing in runs that keep records in memory.
         let folders = fs::read_dir(self.data().join("claims")).into_iter().flatten();
         let folders = folders.map(|entry| entry.unwrap().path());
-        for folder in folders.chain([self.cdi.path().to_owned()]) {
+        let others = [self.cdi.path().to_owned(), self.data().join("metadata")];
+        for folder in folders.chain(others.into_iter().filter(|folder| folder.exists())) {
             for left in fs::read_dir(folder).unwrap() {
                 self.problem(format!("{} is left over", left.unwrap().path().display()));
             }
@@ -147,6 +152,9 @@ impl World {
         if self.cdi_file(claim).is_some() {
             self.problem(format!("{claim} must be gone and has a CDI file"));
         }
+        if !self.metadata_files(claim).is_empty() {
+            self.problem(format!("{claim} must be gone and has metadata files"));
+        }
         if self.state().hardware.uses(&claim.uid) {
             self.problem(format!("{claim} must be gone and uses devices"));
         }
@@ -159,6 +167,9 @@ impl World {
         }
         if self.cdi_file(claim) != record.cdi.clone().map(String::into_bytes) {
             self.problem(format!("the CDI file of {claim} is not as recorded"));
+        }
+        if self.metadata_files(claim) != record.metadata {
+            self.problem(format!("the metadata files of {claim} are not as recorded"));
         }
     }
 
@@ -281,6 +292,15 @@ impl World {
 
     fn cdi_file(&self, claim: &ClaimRef) -> Option<Vec<u8>> {
         fs::read(self.cdi.path_of(&FileId::new(claim.uid.as_str()).unwrap())).ok()
+    }
+
+    /// Content by base request.
+    fn metadata_files(&self, claim: &ClaimRef) -> BTreeMap<String, String> {
+        let folder = self.data().join("metadata").join(claim.uid.as_str());
+        let files = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let whole = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+        let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        whole.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
     }
 }
 

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{hardware::exclude_each_other, world::World};
 use crate::{
-    AllocatedClaim, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError, PrepareContext, Prepared,
-    claim::DeviceRef, error::BackgroundError, names::ClaimUid,
+    AllocatedClaim, ClaimRef, ContainerEdits, DeviceMetadata, DriverPlugin, HeldClaim, PluginError,
+    PrepareContext, Prepared, claim::DeviceRef, error::BackgroundError, names::ClaimUid,
 };
 
 pub(super) struct Driver {
@@ -67,7 +67,10 @@ impl DriverPlugin for Driver {
             // One device needs nothing in the container, so some claims have no CDI file.
             let edits = ContainerEdits::new();
             let name = device.device().as_str();
-            prepared.device(device, if name == "gpu-2" { edits } else { edits.env("GPU", name) })
+            let prepared =
+                prepared.device(device, if name == "gpu-2" { edits } else { edits.env("GPU", name) });
+            // One has metadata; in some claims it stands beside others.
+            if name == "gpu-1" { prepared.metadata(device, DeviceMetadata::new()) } else { prepared }
         }))
     }
 

@@ -117,6 +117,13 @@ impl Rig {
         }
     }
 
+    pub(crate) fn annotate(&self, claim: &ClaimRef, name: &str, value: &str) {
+        let mut stored: ResourceClaim =
+            self.api.get((claim.namespace.as_str(), claim.name.as_str())).unwrap();
+        stored.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+        self.api.put(&stored).unwrap();
+    }
+
     pub(crate) fn delete_claim(&self, claim: &ClaimRef) {
         assert!(self.api.remove::<ResourceClaim>((claim.namespace.as_str(), claim.name.as_str())));
     }
@@ -174,10 +181,12 @@ impl Rig {
         self.node.plugins().join(DRIVER).join("claims")
     }
 
-    /// Names of all records and CDI files, temporary ones included.
+    /// Names of all records, CDI and metadata files, temporary ones included.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut files = files_below(&self.claims_folder());
         files.extend(files_below(&self.node.cdi()));
+        let metadata = self.node.plugins().join(DRIVER).join("metadata");
+        files.extend(metadata.is_dir().then(|| files_below(&metadata)).into_iter().flatten());
         files.sort();
         files
     }
