@@ -21,7 +21,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("container_reads_the_metadata_of_its_gpu", |cx| Box::pin(in_a_container(cx))),
         Scenario::new("metadata_files_of_the_go_helper_read_and_written_are_the_same", |cx| {
-            Box::pin(fixtures(cx))
+            Box::pin(async move { fixtures(cx) })
         }),
     ]
 }
@@ -75,7 +75,7 @@ fn count(folder: &Path) -> Result<usize> {
 
 /// The files that the Go helper is tested with. They have everything that can be said, so also what no driver says:
 /// fields of the claim's object, and an attribute with all its values at once.
-async fn fixtures(cx: &Context) -> Result<()> {
+fn fixtures(cx: &Context) -> Result<()> {
     let folder = cx.helper("metadata-fixtures");
     let mut compared = 0;
     for file in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {

@@ -134,20 +134,13 @@ mod tests {
             let read = ClaimMetadata::decode(content.as_bytes()).unwrap();
             assert_eq!((read.generation, read.pod_claim_name.as_deref()), (1, Some("mine")));
             let [request] = &read.requests[..] else { panic!("{read:?}") };
+            let attributes = |device: &DescribedDevice| device.metadata.attributes().len();
             let devices = request.devices.iter();
-            let devices: Vec<_> = devices
-                .map(|device| (device.device.device.to_string(), device.metadata.attributes().len()))
-                .collect();
-            (base.as_str(), request.name.clone(), devices)
+            let devices: Vec<_> =
+                devices.map(|device| format!("{} {}", device.device.device, attributes(device))).collect();
+            format!("{base}: {}: {}", request.name, devices.join(", "))
         });
-        let devices =
-            |list: &[(&str, usize)]| list.iter().map(|(name, said)| ((*name).to_owned(), *said)).collect();
-        let expected: Vec<(&str, String, Vec<(String, usize)>)> = vec![
-            ("a", "a".to_owned(), devices(&[("d-0", 1)])),
-            ("b", "b/x".to_owned(), devices(&[("d-1", 0), ("d-2", 1)])),
-            ("c", "c".to_owned(), devices(&[("d-3", 0)])),
-        ];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(told.collect::<Vec<_>>(), ["a: a: d-0 1", "b: b/x: d-1 0, d-2 1", "c: c: d-3 0"]);
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl<P: DriverPlugin> Claims<P> {
         let files = self.disk.metadata.clone();
         let host_path = |request: &str| files.path_of(claim.uid(), request);
         let mounts = metadata::mounts(&self.driver, &claim, &metadata, host_path)?;
-        let record = Record { status, metadata, ..journal.record() };
+        let record = Record { metadata, status, ..journal.record() };
         let shown = record.clone();
         let answer = self.disk.run(move |store, cdi| {
             let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts)?;

@@ -119,10 +119,8 @@ impl ClaimMetadata {
             let read = serde_json::from_value::<wire::Object>(object).map_err(|error| error.to_string());
             return read.and_then(Self::try_from).map_err(malformed);
         }
-        Err(match unknown.is_empty() {
-            true => MalformedMetadata::Empty,
-            false => MalformedMetadata::UnknownVersions(unknown),
-        })
+        let none_at_all = unknown.is_empty();
+        Err(if none_at_all { MalformedMetadata::Empty } else { MalformedMetadata::UnknownVersions(unknown) })
     }
 }
 
@@ -132,17 +130,14 @@ fn is_known(api_version: &str) -> bool {
 
 /// Go escapes what could be taken for HTML or for the end of a line of JavaScript. Outside strings no JSON has these.
 fn escape_as_go_does(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for letter in json.chars() {
-        match letter {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                escaped.push_str(&format!("\\u{:04x}", u32::from(letter)));
-            }
-            _ => escaped.push(letter),
-        }
-    }
-    escaped.push('\n');
-    escaped
+    let letters = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    letters.into_iter().fold(format!("{json}\n"), |text, (letter, escape)| text.replace(letter, escape))
 }
 
 #[cfg(test)]
