@@ -55,7 +55,7 @@ async fn wiped(cx: &Context) -> Result<()> {
 
     let (ours, go) = (ours.back - ours.wiped, go.back - go.wiped);
     println!(
-        "    from the wipe to the slices: {} ms, {} ms after the registration; Go helper {} ms; ratio {:.3}",
+        "    from the wipe to the slices: {} ms, {} ms after the registration; Go helper {} ms; ratio {:.4}",
         ours.as_millis(),
         took.as_millis(),
         go.as_millis(),
