@@ -48,6 +48,7 @@ pub(crate) fn answer(
 ) -> Result<Answer, BadAnswer> {
     let mut names = Names::new(claim)?;
     let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
+    let mut none_has_edits = true;
     for result in claim.devices() {
         let position = prepared.iter().position(|device| device.answers(result));
         let Some(position) = position else {
@@ -59,12 +60,14 @@ pub(crate) fn answer(
             Access::Edits(edits) => (Vec::new(), *edits),
         };
         edits.mounts.extend(metadata.get(result.base_request()).cloned());
-        // A device without edits cannot stand in a CDI file; its container simply gets nothing for it.
-        if !edits.is_empty() {
-            let name = names.next(result)?;
+        let name = names.next(result)?;
+        if edits.is_empty() {
+            edits = placeholder();
+        } else {
+            none_has_edits = false;
             ids.push(kind.device(name.clone()).to_string());
-            cdi_devices.push((name, edits));
         }
+        cdi_devices.push((name, edits));
         devices.push(AnsweredDevice {
             request: result.base_request().to_owned(),
             pool: result.pool().to_string(),
@@ -76,7 +79,7 @@ pub(crate) fn answer(
     if let Some(extra) = prepared.first() {
         return Err(extra_answer(claim, extra));
     }
-    let cdi = if cdi_devices.is_empty() {
+    let cdi = if none_has_edits {
         None
     } else {
         let spec = Spec::new(kind.clone(), ContainerEdits::new(), cdi_devices)?;
@@ -84,6 +87,12 @@ pub(crate) fn answer(
         Some(String::from_utf8_lossy(&spec.encode()).into_owned())
     };
     Ok(Answer { cdi, devices })
+}
+
+/// Stands for a device without edits, as CDI knows none: the file names all devices of the claim, for whoever finds the
+/// record damaged. The kubelet is not told of it, so no container gets it.
+fn placeholder() -> ContainerEdits {
+    ContainerEdits::new().env("DRA_DEVICE_WITHOUT_EDITS", "")
 }
 
 fn extra_answer(claim: &AllocatedClaim, extra: &PreparedDevice) -> BadAnswer {
@@ -210,6 +219,21 @@ mod tests {
     }
 
     #[test]
+    fn a_cdi_file_names_all_devices_of_the_claim_and_the_kubelet_is_told_of_those_with_edits() {
+        let claim = claim(&[("a", "node-1", "gpu-0", None, false), ("b", "node-1", "gpu-1", None, false)]);
+        let [first, second] = claim.devices() else { panic!("two devices") };
+        let prepared = Prepared::new(())
+            .device(first, ContainerEdits::new().env("A", "b"))
+            .device(second, ContainerEdits::new());
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
+        let ids: Vec<_> = answer.devices.iter().map(|device| device.cdi_ids.len()).collect();
+        assert_eq!(ids, [1, 0]);
+        let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
+        let names: Vec<_> = spec.devices().iter().map(|device| device.name().to_string()).collect();
+        assert_eq!(names, [format!("{UID}-gpu-0"), format!("{UID}-gpu-1")]);
+    }
+
+    #[test]
     fn every_device_of_a_request_brings_its_metadata_and_no_other() {
         let claim = claim(&[
             ("a/x", "node-1", "gpu-0", None, false),
@@ -228,9 +252,9 @@ mod tests {
         let id = |device: &str| format!("k8s.gpu.example.com/claim={UID}-{device}");
         assert_eq!(ids, [vec![id("gpu-0")], vec!["example.com/gpu=all".to_owned(), id("gpu-1")], vec![]]);
         let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
-        let mounted =
-            spec.devices().iter().map(|device| device.edits().mounts[0].host_path.display().to_string());
-        assert_eq!(mounted.collect::<Vec<_>>(), ["/host/a", "/host/a"]);
+        let mounts = spec.devices().iter().flat_map(|device| &device.edits().mounts);
+        let mounted: Vec<_> = mounts.map(|mount| mount.host_path.display().to_string()).collect();
+        assert_eq!(mounted, ["/host/a", "/host/a"]);
     }
 
     #[test]
