@@ -39,12 +39,15 @@ pub(crate) enum BadAnswer {
 }
 
 /// Makes one answer for each result of the claim, in its order. Each device of a base request brings the request's
-/// metadata, so a container gets that of the requests that it asks for, whichever of their devices have edits.
+/// metadata, so a container gets that of the requests that it asks for, whichever of their devices have edits. `former` are
+/// names that the kubelet was told for an earlier allocation of the claim: kubelets before 1.37 add those of a new one to
+/// them, and a name that no file has would keep the container from starting.
 pub(crate) fn answer(
     kind: &Kind,
     claim: &AllocatedClaim,
     mut prepared: Vec<PreparedDevice>,
     metadata: &BTreeMap<String, Mount>,
+    former: &[String],
 ) -> Result<Answer, BadAnswer> {
     let mut names = Names::new(claim)?;
     let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
@@ -79,7 +82,13 @@ pub(crate) fn answer(
     if let Some(extra) = prepared.first() {
         return Err(extra_answer(claim, extra));
     }
-    let cdi = if none_has_edits {
+    for name in former {
+        let name: DeviceName = name.parse()?;
+        if names.taken.insert(name.clone()) {
+            cdi_devices.push((name, placeholder()));
+        }
+    }
+    let cdi = if none_has_edits && former.is_empty() {
         None
     } else {
         let spec = Spec::new(kind.clone(), ContainerEdits::new(), cdi_devices)?;
@@ -90,7 +99,7 @@ pub(crate) fn answer(
 }
 
 /// Stands for a device without edits, as CDI knows none: the file names all devices of the claim, for whoever finds the
-/// record damaged. The kubelet is not told of it, so no container gets it.
+/// record damaged, and those that it once had.
 fn placeholder() -> ContainerEdits {
     ContainerEdits::new().env("DRA_DEVICE_WITHOUT_EDITS", "")
 }
@@ -165,7 +174,7 @@ mod tests {
     fn ids(claim: &AllocatedClaim) -> Vec<Vec<String>> {
         let prepared: Prepared =
             claim.devices().iter().map(|d| (d, ContainerEdits::new().env("A", "b"))).collect();
-        answer(&kind(), claim, prepared.devices, &BTreeMap::new())
+        answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[])
             .unwrap()
             .devices
             .into_iter()
@@ -201,7 +210,7 @@ mod tests {
     fn the_kubelet_is_told_base_requests_and_no_id_for_a_device_without_edits() {
         let claim = claim(&[("a/x", "node-1", "gpu-0", None, false)]);
         let prepared = Prepared::new(()).device(&claim.devices()[0], ContainerEdits::new());
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
         assert_eq!(answer.cdi, None);
         assert_eq!((answer.devices[0].request.as_str(), answer.devices[0].cdi_ids.len()), ("a", 0));
     }
@@ -211,7 +220,7 @@ mod tests {
         let claim = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let own: QualifiedName = "example.com/gpu=all".parse().unwrap();
         let prepared = Prepared::new(()).device_with_ids(&claim.devices()[0], [own]);
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
         assert_eq!(
             (answer.cdi, answer.devices[0].cdi_ids.as_slice()),
             (None, &["example.com/gpu=all".to_owned()][..])
@@ -225,12 +234,27 @@ mod tests {
         let prepared = Prepared::new(())
             .device(first, ContainerEdits::new().env("A", "b"))
             .device(second, ContainerEdits::new());
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new()).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
         let ids: Vec<_> = answer.devices.iter().map(|device| device.cdi_ids.len()).collect();
         assert_eq!(ids, [1, 0]);
         let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
         let names: Vec<_> = spec.devices().iter().map(|device| device.name().to_string()).collect();
         assert_eq!(names, [format!("{UID}-gpu-0"), format!("{UID}-gpu-1")]);
+    }
+
+    #[test]
+    fn a_cdi_file_keeps_the_names_of_earlier_allocations_that_old_kubelets_go_on_asking_for() {
+        let claim = claim(&[("a", "node-1", "gpu-1", None, false)]);
+        let former = [format!("{UID}-gpu-0"), format!("{UID}-gpu-1")];
+        let edits = [ContainerEdits::new().env("A", "b"), ContainerEdits::new()];
+        for (edits, told) in edits.into_iter().zip([1, 0]) {
+            let prepared = Prepared::new(()).device(&claim.devices()[0], edits);
+            let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &former).unwrap();
+            assert_eq!(answer.devices[0].cdi_ids.len(), told);
+            let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
+            let names: BTreeSet<_> = spec.devices().iter().map(|device| device.name().to_string()).collect();
+            assert_eq!(names, BTreeSet::from(former.clone()));
+        }
     }
 
     #[test]
@@ -247,7 +271,7 @@ mod tests {
             .device_with_ids(second, [own])
             .device(third, ContainerEdits::new());
         let mounts = BTreeMap::from([("a".to_owned(), Mount::new("/host/a", "/a"))]);
-        let answer = answer(&kind(), &claim, prepared.devices, &mounts).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &mounts, &[]).unwrap();
         let ids: Vec<_> = answer.devices.into_iter().map(|device| device.cdi_ids).collect();
         let id = |device: &str| format!("k8s.gpu.example.com/claim={UID}-{device}");
         assert_eq!(ids, [vec![id("gpu-0")], vec!["example.com/gpu=all".to_owned(), id("gpu-1")], vec![]]);
@@ -264,7 +288,7 @@ mod tests {
         let one = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let of = |claim: &AllocatedClaim, devices: &[&AllocatedDevice]| {
             let prepared: Prepared = devices.iter().map(|d| (*d, ContainerEdits::new())).collect();
-            answer(&kind(), claim, prepared.devices, &BTreeMap::new()).unwrap_err()
+            answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[]).unwrap_err()
         };
         assert!(matches!(of(&two, &[first]), BadAnswer::Missing { .. }));
         assert!(matches!(of(&one, &[first, second]), BadAnswer::Unasked { .. }));

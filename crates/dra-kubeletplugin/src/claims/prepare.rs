@@ -52,7 +52,7 @@ impl<P: DriverPlugin> Claims<P> {
         if place.unprepares() != seen {
             return Err(Failure::Superseded);
         }
-        let turn = Turn { seen, deadline, _held: held, _permit: permit };
+        let turn = Turn { seen, deadline, former_cdi: Vec::new(), _held: held, _permit: permit };
         let work = Arc::clone(self).prepare_locked(turn, fetched.claim);
         tokio::spawn(work).await.map_err(|error| panicked("prepare", error))?
     }
@@ -60,7 +60,7 @@ impl<P: DriverPlugin> Claims<P> {
     /// Has the claim's turn to its end.
     async fn prepare_locked(
         self: Arc<Self>,
-        turn: Turn,
+        mut turn: Turn,
         claim: AllocatedClaim,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
         let stored = match self.load(claim.uid()).await? {
@@ -90,6 +90,9 @@ impl<P: DriverPlugin> Claims<P> {
                 OnPrepare::Reallocate => Some(UnprepareReason::Reallocated),
                 OnPrepare::FinishUnprepare => Some(UnprepareReason::Unprepare),
             };
+            if decision == OnPrepare::Reallocate {
+                turn.former_cdi = record.told_cdi(&self.kind);
+            }
             if let Some(reason) = reason {
                 let undone = self.undo(phase, &record, reason, turn.deadline).await;
                 undone.map_err(|error| Failure::Undo(Box::new(error)))?;
@@ -131,7 +134,7 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     async fn prepare_fresh(&self, turn: Turn, claim: AllocatedClaim) -> Result<Vec<AnsweredDevice>, Failure> {
-        let (_devices, record) = self.take_devices(&claim, turn.deadline).await?;
+        let (_devices, record) = self.take_devices(&turn, &claim).await?;
         let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
         let prepared = self.call_prepare(&turn, claim.clone(), &journal).await;
         let completed = match prepared {
@@ -168,12 +171,12 @@ impl<P: DriverPlugin> Claims<P> {
     /// first, without the locks that it needs.
     async fn take_devices(
         &self,
+        turn: &Turn,
         claim: &AllocatedClaim,
-        deadline: Instant,
     ) -> Result<(Vec<Held>, Record), Failure> {
         let refs = || claim.devices().iter().map(AllocatedDevice::device_ref);
-        let devices = self.locks.devices(refs(), deadline).await?;
-        let held = match self.admit(claim, deadline).await {
+        let devices = self.locks.devices(refs(), turn.deadline).await?;
+        let held = match self.admit(turn, claim).await {
             Ok(record) => return Ok((devices, record)),
             Err(Failure::Held(held)) => held,
             Err(error) => return Err(error),
@@ -181,8 +184,8 @@ impl<P: DriverPlugin> Claims<P> {
         drop(devices);
         // Whoever collects it, we or somebody who is at it already, it may be gone then.
         self.collect_holder(&held.holder).await;
-        let devices = self.locks.devices(refs(), deadline).await?;
-        match self.admit(claim, deadline).await {
+        let devices = self.locks.devices(refs(), turn.deadline).await?;
+        match self.admit(turn, claim).await {
             Ok(record) => Ok((devices, record)),
             Err(Failure::Held(held)) => Err(self.held_by(held)),
             Err(error) => Err(error),
@@ -190,13 +193,16 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     /// Takes the claim's devices, durably, or says who has them.
-    async fn admit(&self, claim: &AllocatedClaim, deadline: Instant) -> Result<Record, Failure> {
-        let _admission = self.locks.admission(deadline).await?;
+    async fn admit(&self, turn: &Turn, claim: &AllocatedClaim) -> Result<Record, Failure> {
+        let _admission = self.locks.admission(turn.deadline).await?;
         self.refresh().await?;
         let _change = self.changes.read().await;
         let conflicts = |held: &DeviceRef, wanted: &DeviceRef| self.plugin.conflicts(held, wanted);
         self.memory().admit(claim.claim_ref(), claim.devices(), conflicts)?;
-        let record = Record::started(claim.claim_ref().clone(), claim.allocation().clone());
+        let record = Record {
+            former_cdi: turn.former_cdi.clone(),
+            ..Record::started(claim.claim_ref().clone(), claim.allocation().clone())
+        };
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),
             Err(error) => {
@@ -247,7 +253,7 @@ impl<P: DriverPlugin> Claims<P> {
         let record = Record { metadata, status, ..journal.record() };
         let shown = record.clone();
         let answer = self.disk.run(move |store, cdi| {
-            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts)?;
+            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts, &record.former_cdi)?;
             files.ensure(claim.uid(), &record.metadata)?;
             let id = file_id(claim.uid())?;
             if let Some(bytes) = &answer.cdi
@@ -310,6 +316,8 @@ struct Turn {
     /// Unprepares that had asked when the call came.
     seen: u64,
     deadline: Instant,
+    /// Names of CDI devices that the kubelet was told for an earlier allocation.
+    former_cdi: Vec<String>,
     _held: Held,
     _permit: OwnedSemaphorePermit,
 }

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dra_cdi::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::states::Same;
@@ -41,6 +42,9 @@ pub(crate) struct Record {
     /// The CDI file, byte for byte; none if no device has edits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cdi: Option<String>,
+    /// Names of CDI devices that the claim had with an earlier allocation. Kubelets before 1.37 go on asking for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) former_cdi: Vec<String>,
     /// Whether another program has prepared the claim: it has devices, but no requests and no answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) adopted: bool,
@@ -99,6 +103,7 @@ impl Record {
             allocation,
             answer: Vec::new(),
             cdi: None,
+            former_cdi: Vec::new(),
             adopted: false,
             foreign_cdi: None,
             metadata: BTreeMap::new(),
@@ -120,6 +125,15 @@ impl Record {
         } else {
             Same::No
         }
+    }
+
+    /// Names of all CDI devices of this kind that the kubelet was ever told for the claim.
+    pub(crate) fn told_cdi(&self, kind: &Kind) -> Vec<String> {
+        let prefix = format!("{kind}=");
+        let ids = self.answer.iter().flat_map(|device| &device.cdi_ids);
+        let told = ids.filter_map(|id| id.strip_prefix(&prefix)).map(str::to_owned);
+        let all: BTreeSet<String> = told.chain(self.former_cdi.iter().cloned()).collect();
+        all.into_iter().collect()
     }
 
     /// The bytes to write.
@@ -202,6 +216,18 @@ mod tests {
             assert_eq!(Decoded::from_bytes(&bytes), Decoded::Record(Box::new(record.clone())));
             assert!(String::from_utf8(bytes).unwrap().contains("of a later version"));
         }
+    }
+
+    #[test]
+    fn what_the_kubelet_was_told_once_is_remembered_by_name() {
+        let kind: Kind = "k8s.gpu/claim".parse().unwrap();
+        let record = Record { former_cdi: vec!["y".into(), "x".into()], ..record() };
+        assert_eq!(record.told_cdi(&kind), ["x", "y"]);
+        assert_eq!(
+            record.told_cdi(&"k8s.nic/claim".parse().unwrap()),
+            ["x", "y"],
+            "former names have no kind"
+        );
     }
 
     #[test]
