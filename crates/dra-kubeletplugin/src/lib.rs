@@ -14,7 +14,9 @@ mod health;
 mod held;
 mod lock;
 mod names;
+mod operations;
 mod options;
+mod own_thread;
 mod paths;
 mod plugin;
 mod prepared;
@@ -35,7 +37,7 @@ pub use dra_resourceslice::{
     self as resourceslice, AttributeValue, Device, DeviceTaints, DriverResources, Pool, Quantity,
     SliceStatus, Taint, TaintEffect, Ticket,
 };
-pub use {k8s_openapi, kube};
+pub use {k8s_openapi, kube, prometheus_client};
 
 pub use crate::{
     adopt::{Adopt, AdoptedClaim},
@@ -48,6 +50,7 @@ pub use crate::{
     health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints},
     held::{HeldClaim, HeldDevice, UnprepareReason},
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
+    operations::{NotLive, Readiness},
     options::Options,
     paths::PathError,
     plugin::{DriverPlugin, PluginError, PrepareContext},

@@ -18,6 +18,7 @@ mod descriptors;
 mod exclusivity;
 mod formats;
 mod health;
+mod operations;
 mod overlapping_calls;
 mod prepare;
 mod publishing_turns;
