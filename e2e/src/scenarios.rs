@@ -9,6 +9,7 @@ mod footprint;
 mod go_driver;
 mod gpu;
 mod hello;
+mod operations;
 mod pods;
 mod registration;
 mod restart;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         pods::scenarios(),
         claims::scenarios(),
         hello::scenarios(),
+        operations::scenarios(),
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),
