@@ -14,6 +14,7 @@ mod gpu;
 mod hello;
 mod kubelet_away;
 mod metadata;
+mod operations;
 mod pods;
 mod registration;
 mod restart;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         pods::scenarios(),
         claims::scenarios(),
         hello::scenarios(),
+        operations::scenarios(),
         registration::scenarios(),
         restart::scenarios(),
         books::scenarios(),

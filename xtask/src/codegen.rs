@@ -41,7 +41,6 @@ fn generate(protos: &Path, source: &str, package: &str) -> Result<String> {
     fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
     tonic_prost_build::configure()
         .build_transport(false)
-        .client_mod_attribute(".", "#[cfg(feature = \"wire\")]")
         .out_dir(&scratch)
         .compile_fds(descriptors)
         .with_context(|| format!("generating code for proto/{source}"))?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio::{
-    net::{UnixListener, UnixStream},
+    net::{UnixListener, UnixStream, unix::UCred},
     time::Sleep,
 };
 use tokio_stream::Stream;
@@ -16,6 +16,12 @@ use tokio_stream::Stream;
 /// After an error. A caller waits on while no file descriptor is left for its connection, so that another try at once
 /// would fail at once: without a pause that would keep a processor busy.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether the process at the other end is this one: then it is a liveness check, which says nothing of the kubelet.
+pub(crate) fn is_own(peer: Option<UCred>) -> bool {
+    let pid = peer.and_then(|peer| peer.pid());
+    pid.is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()))
+}
 
 /// An endless stream of connections, and of errors that pass.
 pub(crate) struct Accepted {

@@ -54,6 +54,7 @@ pub(crate) use instance::{Instance, JoinError};
 use keyed::locked;
 use locks::Locks;
 use lookup::Lookup;
+pub(crate) use memory::ClaimCounts;
 use memory::Memory;
 pub(crate) use metadata_files::MetadataFiles;
 pub(crate) use record::AnsweredDevice;
@@ -169,6 +170,12 @@ impl<P: DriverPlugin> Claims<P> {
         self.status.clone()
     }
 
+    /// How many claims there are in each state, as far as this process knows: while another instance runs, what that
+    /// one does is seen with the next new claim.
+    pub(crate) fn counts(&self) -> ClaimCounts {
+        self.memory().counts()
+    }
+
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         locked(&self.memory)
     }
@@ -209,8 +216,9 @@ impl Disk {
     ) -> Result<T, Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Failure::Stopping)?;
         let (store, cdi) = (Arc::clone(&self.store), self.cdi.clone());
+        let span = tracing::Span::current();
         let done = spawn_blocking(move || {
-            let _permit = permit;
+            let (_permit, _entered) = (permit, span.entered());
             work(&*store, &cdi)
         });
         done.await.map_err(|_| Failure::Stopping)?

@@ -1,6 +1,6 @@
 //! What can go wrong at start, while running, and in the background.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{claim::ClaimRef, claims::StoreError, paths::PathError};
 
@@ -56,6 +56,15 @@ pub enum StartError {
     BootId {
         /// Where it should be.
         path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// An address of [`Options::operations`](crate::Options::operations) cannot be served.
+    #[error("serving metrics and probes on {address}: {source}")]
+    Operations {
+        /// The address.
+        address: SocketAddr,
         /// What the system said.
         #[source]
         source: io::Error,

@@ -1,10 +1,18 @@
 //! What the author holds while the plugin runs.
 
+use std::{fmt, net::SocketAddr};
+
 use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket};
+use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{error::RunError, health::HealthReporter, registration::Registration};
+use crate::{
+    error::RunError,
+    health::HealthReporter,
+    operations::{NotLive, Operations, Readiness},
+    registration::Registration,
+};
 
 /// A running plugin. Dropping it stops the plugin without waiting.
 #[derive(Debug)]
@@ -13,6 +21,8 @@ pub struct Handle {
     pub(crate) publisher: Publisher,
     pub(crate) health: HealthReporter,
     pub(crate) registration: watch::Receiver<Registration>,
+    pub(crate) operations: Operations,
+    pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) stop: CancellationToken,
     pub(crate) main: JoinHandle<Result<(), RunError>>,
 }
@@ -53,6 +63,54 @@ impl Handle {
     #[must_use]
     pub fn slices(&self) -> watch::Receiver<SliceStatus> {
         self.publisher.status()
+    }
+
+    /// The plugin's metrics, and those of [`Options::metrics`](crate::Options::metrics), in the text format of
+    /// `OpenMetrics` 1.0: `application/openmetrics-text; version=1.0.0; charset=utf-8`. `docs/operations.md` of the
+    /// repository describes each.
+    ///
+    /// # Errors
+    ///
+    /// A metric of the driver's own cannot be written as text.
+    pub fn metrics(&self) -> Result<String, fmt::Error> {
+        self.operations.text()
+    }
+
+    /// Adds the plugin's metrics to a registry, for programs that serve one already. One registry takes one plugin:
+    /// with two, each metric would be described twice, which `OpenMetrics` forbids.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.operations.register(registry);
+    }
+
+    /// Calls both sockets of the plugin over new connections, just as the kubelet does, and waits for the answers for
+    /// 3 s. Such calls are not taken for the kubelet's, and no metric counts them.
+    ///
+    /// On a runtime that is blocked this cannot return at all: probes should ask [`Options::operations`], which has a
+    /// runtime of its own.
+    ///
+    /// [`Options::operations`]: crate::Options::operations
+    ///
+    /// # Errors
+    ///
+    /// A socket is gone, or nothing answers on it: the runtime is blocked, say. The process should be restarted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing but the check is lost.
+    pub async fn check_live(&self) -> Result<(), NotLive> {
+        self.operations.liveness.check().await
+    }
+
+    /// Whether the driver is ready, as a watch.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.operations.readiness.clone()
+    }
+
+    /// Where metrics and probes are served, if [`Options::operations`](crate::Options::operations) says so.
+    #[must_use]
+    pub fn operations_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Stops the plugin: the registration socket goes first, calls in flight get up to 5 s to end, then the other

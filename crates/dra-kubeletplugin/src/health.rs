@@ -133,6 +133,13 @@ impl HealthReporter {
         locked(&self.board).last(device)
     }
 
+    /// How many devices are in each status.
+    pub(crate) fn counts(&self) -> [(HealthStatus, usize); 3] {
+        let reports = locked(&self.board).all();
+        [HealthStatus::Healthy, HealthStatus::Unhealthy, HealthStatus::Unknown]
+            .map(|status| (status, reports.iter().filter(|report| report.health.status == status).count()))
+    }
+
     fn change(&self, change: impl FnOnce(&mut Board)) {
         let version = {
             let mut board = locked(&self.board);

@@ -15,7 +15,9 @@ mod held;
 mod lock;
 pub mod metadata;
 mod names;
+mod operations;
 mod options;
+mod own_thread;
 mod paths;
 mod plugin;
 mod prepared;
@@ -36,7 +38,7 @@ pub use dra_resourceslice::{
     self as resourceslice, AttributeValue, Device, DeviceTaints, DriverResources, Pool, Quantity,
     SliceStatus, Taint, TaintEffect, Ticket,
 };
-pub use {k8s_openapi, kube};
+pub use {k8s_openapi, kube, prometheus_client};
 
 pub use crate::{
     adopt::{Adopt, AdoptedClaim},
@@ -50,6 +52,7 @@ pub use crate::{
     held::{HeldClaim, HeldDevice, UnprepareReason},
     metadata::DeviceMetadata,
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},
+    operations::{NotLive, Readiness},
     options::Options,
     paths::PathError,
     plugin::{DriverPlugin, PluginError, PrepareContext},

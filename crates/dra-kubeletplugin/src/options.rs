@@ -1,8 +1,14 @@
 //! How a plugin is set up.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use dra_resourceslice::{DriverName, NodeName};
+use prometheus_client::registry::Registry;
 
 use crate::{error::StartError, handle::Handle, health::HealthTaints, plugin::DriverPlugin};
 
@@ -31,6 +37,8 @@ pub struct Options {
     pub(crate) health: bool,
     pub(crate) health_taints: Option<HealthTaints>,
     pub(crate) kubelet_in_process: bool,
+    pub(crate) operations: BTreeSet<SocketAddr>,
+    pub(crate) metrics: Option<Arc<Registry>>,
 }
 
 impl Options {
@@ -49,6 +57,8 @@ impl Options {
             health: false,
             health_taints: None,
             kubelet_in_process: false,
+            operations: BTreeSet::new(),
+            metrics: None,
         }
     }
 
@@ -95,6 +105,25 @@ impl Options {
         self
     }
 
+    /// Serves metrics and probes on this address, and on each that further calls name; by default on none. There are
+    /// `/metrics` in the text format of `OpenMetrics`, `/healthz` ([`Handle::check_live`]) and `/readyz`
+    /// ([`Handle::readiness`]) by HTTP/1.1 and HTTP/2, and the gRPC health protocol for the services `liveness` (also
+    /// as `""`) and `readiness`. With port 0 the system chooses one: [`Handle::operations_addresses`].
+    ///
+    /// They have a thread and runtime of their own, and answer while a driver blocks all others. There is neither TLS
+    /// nor a check of who asks, and nothing that is secret.
+    pub fn operations(mut self, address: SocketAddr) -> Self {
+        self.operations.insert(address);
+        self
+    }
+
+    /// Shows the metrics of this registry behind the plugin's own, at `/metrics` and in [`Handle::metrics`]. The other
+    /// way round, [`Handle::register_metrics`] adds the plugin's metrics to a registry.
+    pub fn metrics(mut self, registry: Arc<Registry>) -> Self {
+        self.metrics = Some(registry);
+        self
+    }
+
     /// Which boot of the machine this is, instead of what the kernel says. For tests that play a reboot.
     pub fn boot_id(mut self, id: impl Into<String>) -> Self {
         self.boot_id = Some(id.into());
@@ -129,6 +158,7 @@ impl std::fmt::Debug for Options {
             .field("max_parallel", &self.max_parallel)
             .field("health", &self.health)
             .field("health_taints", &self.health_taints)
+            .field("operations", &self.operations)
             .finish_non_exhaustive()
     }
 }

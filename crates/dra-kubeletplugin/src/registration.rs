@@ -4,7 +4,7 @@ mod server;
 mod state;
 mod sweep;
 
-pub(crate) use server::{RegistrationServer, ServerEnd};
+pub(crate) use server::RegistrationServer;
 pub use state::Registration;
 pub(crate) use state::{Event, Events, follow};
 pub(crate) use sweep::{Sweep, sweep_dead_sockets};

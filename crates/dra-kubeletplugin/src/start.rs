@@ -1,8 +1,10 @@
 //! Brings a plugin up, keeps watch over its parts, and takes it down.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, DirBuilder},
     io,
+    net::SocketAddr,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -24,11 +26,15 @@ use crate::{
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     health::{HealthReporter, keep_tainted},
+    operations::{
+        self, Figures, Liveness, Metrics, Operations, OperationsListener, OperationsServer, Readiness,
+    },
     options::Options,
+    own_thread::ServerEnd,
     paths::{Paths, is_dra_socket, is_registration_socket_of},
     plugin::DriverPlugin,
     publishing,
-    registration::{Events, Registration, RegistrationServer, ServerEnd, Sweep, follow, sweep_dead_sockets},
+    registration::{Events, Registration, RegistrationServer, Sweep, follow, sweep_dead_sockets},
     server::{Connections, DraService, HEALTH_VERSIONS, HealthService, SUPPORTED_VERSIONS},
     socket::BoundSocket,
     wire::{
@@ -66,6 +72,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let boot_id = boot_id(options.boot_id.as_deref())?;
     let plugin = Arc::new(plugin);
     let instance = join_instances(&options, &paths.data).await?;
+    let listeners = bind_operations(&options.operations)?;
     let claims = open_claims(Arc::clone(&plugin), &options, &paths, &boot_id, Arc::clone(&instance)).await?;
     let turns = publishing::Files::open(&paths.data, instance.number(), options.pod_uid.as_deref());
     let turns = turns.map_err(|error| StartError::Lock(error.to_string()))?;
@@ -76,8 +83,12 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     // Dropped with an early return, it stops what has been started.
     let guard = stop.clone().drop_guard();
     let health = HealthReporter::new();
+    let metrics = Metrics::new();
+    let liveness = Liveness { registration: paths.registration.clone(), dra: paths.dra.clone() };
     let served = Served {
         claims: Arc::clone(&claims),
+        driver: options.driver.clone(),
+        metrics: metrics.clone(),
         health: options.health.then(|| health.clone()),
         instance: Arc::clone(&instance),
     };
@@ -92,6 +103,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         on_error: Box::new(move |error| told.on_background_error(error)),
     });
     tokio::spawn(stop.clone().run_until_cancelled_owned(writing));
+    let count_claims = Arc::downgrade(&claims);
     tokio::spawn(stop.clone().run_until_cancelled_owned(claims.collect_orphans(registration.clone())));
     tokio::spawn(stop.clone().run_until_cancelled_owned(tell_if_unregistered(
         Arc::clone(&plugin),
@@ -109,10 +121,34 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         let tainting = keep_tainted(policy, health.clone(), publisher.taints());
         tokio::spawn(stop.clone().run_until_cancelled_owned(tainting));
     }
+    let (readiness, readiness_seen) = watch::channel(Readiness::starting());
+    let follow_readiness = operations::follow(registration.clone(), publisher.status(), readiness.clone());
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        stopped.run_until_cancelled(follow_readiness).await;
+        readiness.send_replace(Readiness::stopping());
+    });
+    let figures = Figures {
+        claims: Arc::new(move || Some(count_claims.upgrade()?.counts())),
+        registration: registration.clone(),
+        readiness: readiness_seen.clone(),
+        slices: publisher.status(),
+        health: health.clone(),
+    };
+    let operations = Operations {
+        driver: options.driver,
+        metrics,
+        figures,
+        others: options.metrics,
+        liveness,
+        readiness: readiness_seen,
+    };
+    let addresses = listeners.iter().map(OperationsListener::address).collect();
+    let served = serve_operations(listeners, &operations)?;
     guard.disarm();
-    let parts = Parts { registrar, registrar_end, dra, turns };
+    let parts = Parts { registrar, registrar_end, dra, turns, served };
     let main = tokio::spawn(parts.run(stop.clone()));
-    Ok(Handle { publisher, health, registration, stop, main })
+    Ok(Handle { publisher, health, registration, operations, addresses, stop, main })
 }
 
 /// New at each start, so that no socket name is ever used twice.
@@ -207,8 +243,34 @@ fn register(
         endpoint: paths.dra.to_string_lossy().into_owned(),
         supported_versions: versions.map(str::to_owned).collect(),
     };
-    let started = RegistrationServer::start(&paths.registration_dot, &paths.registration, info, events);
+    let started = RegistrationServer::start(
+        &paths.registration_dot,
+        &paths.registration,
+        info,
+        events,
+        options.kubelet_in_process,
+    );
     started.map_err(|source| StartError::Socket { path: paths.registration.clone(), source })
+}
+
+/// Early, as it fails if an address is taken.
+fn bind_operations(addresses: &BTreeSet<SocketAddr>) -> Result<Vec<OperationsListener>, StartError> {
+    let bind = |&address: &SocketAddr| {
+        OperationsListener::bind(address).map_err(|source| StartError::Operations { address, source })
+    };
+    addresses.iter().map(bind).collect()
+}
+
+fn serve_operations(
+    listeners: Vec<OperationsListener>,
+    operations: &Operations,
+) -> Result<Vec<OperationsServer>, StartError> {
+    let serve = |listener: OperationsListener| {
+        let address = listener.address();
+        let served = listener.serve(operations.clone());
+        served.map_err(|source| StartError::Operations { address, source })
+    };
+    listeners.into_iter().map(serve).collect()
 }
 
 /// The served DRA socket.
@@ -221,6 +283,8 @@ struct DraServer {
 /// What is served on it.
 struct Served<P: DriverPlugin> {
     claims: Arc<Claims<P>>,
+    driver: dra_resourceslice::DriverName,
+    metrics: Metrics,
     /// If the kubelet may ask for it.
     health: Option<HealthReporter>,
     instance: Arc<Instance>,
@@ -238,7 +302,7 @@ impl DraServer {
         let listener = socket.take_listener().ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         let listener = UnixListener::from_std(listener).map_err(fail)?;
         let connections = Connections::new(listener, events, count_own);
-        let service = DraService(served.claims);
+        let service = DraService::new(served.claims, served.driver, served.metrics);
         let stop = CancellationToken::new();
         let health = served.health.map(|reporter| {
             let instance = served.instance;
@@ -264,17 +328,7 @@ async fn tell_if_unregistered<P: DriverPlugin>(
     loop {
         let registered = registration.wait_for(Registration::is_registered);
         if tokio::time::timeout(REGISTRATION_PATIENCE, registered).await.is_err() {
-            let what = match &*registration.borrow() {
-                Registration::Waiting { asked: false } => {
-                    "it has not called GetInfo: is it running, and does it watch this folder?".to_owned()
-                }
-                Registration::Waiting { asked: true } => {
-                    "it has called GetInfo and told no outcome".to_owned()
-                }
-                Registration::Refused { reason } => format!("it refused the plugin: {reason}"),
-                Registration::Lost => "it had registered the plugin and is gone".to_owned(),
-                Registration::Registered { .. } => continue,
-            };
+            let Some(what) = registration.borrow().trouble() else { continue };
             let since = REGISTRATION_PATIENCE;
             plugin.on_background_error(&BackgroundError::NotRegistered {
                 since,
@@ -318,6 +372,8 @@ struct Parts {
     dra: DraServer,
     /// Ends once this instance does not publish any more.
     turns: JoinHandle<()>,
+    /// Metrics and probes.
+    served: Vec<OperationsServer>,
 }
 
 impl Parts {
@@ -353,9 +409,7 @@ impl Parts {
 
     /// The kubelet first loses sight of the plugin, then calls in flight end, then the socket and the lock go.
     async fn take_down(mut self) {
-        let registrar = self.registrar;
-        // It joins a thread. If that panics, the process is ending anyway.
-        let _ = tokio::task::spawn_blocking(move || drop(registrar)).await;
+        join_thread_of(self.registrar).await;
         self.dra.stop.cancel();
         if !self.dra.served.is_finished()
             && tokio::time::timeout(LAST_CALLS, &mut self.dra.served).await.is_err()
@@ -369,5 +423,12 @@ impl Parts {
         drop(self.dra.socket);
         // It has begun to end with the first of these steps.
         let _ = self.turns.await;
+        // Until here they say that the plugin is stopping.
+        join_thread_of(self.served).await;
     }
+}
+
+/// Takes a server down, off the async workers. If its thread panics, the process is ending anyway.
+async fn join_thread_of(server: impl Send + 'static) {
+    let _ = tokio::task::spawn_blocking(move || drop(server)).await;
 }

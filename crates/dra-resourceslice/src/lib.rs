@@ -31,7 +31,9 @@ pub use names::{DeviceName, DriverName, InvalidName, NodeName, PoolName, Qualifi
 pub use plan::{Plan, Write, plan};
 pub use pool::{DriverResources, NodeOperation, Placement, Pool, Slice};
 pub use problem::{Consequence, Fault, Problem, Subject};
-pub use publisher::{DeviceTaints, Gate, PoolState, PoolStatus, Published, Publisher, SliceStatus, Ticket};
+pub use publisher::{
+    DeviceTaints, Gate, PoolState, PoolStatus, Published, Publisher, SliceStatus, SliceWrites, Ticket,
+};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use scope::Scope;
 pub use validate::validate;

@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::{sync::watch as channel, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use status::{PoolState, PoolStatus, SliceStatus};
+pub use status::{PoolState, PoolStatus, SliceStatus, SliceWrites};
 pub use taints::DeviceTaints;
 
 use crate::{DriverResources, ErrorClass, Feature, PoolName, Problem, PublishError, Scope};

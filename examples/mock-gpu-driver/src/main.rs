@@ -16,7 +16,7 @@ use options::{Cli, Command, StateCommand};
 async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Run(options) => run::run(options).await,
+        Command::Run(options) => run::run(*options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,

@@ -1,6 +1,6 @@
 //! The command line. Each option can also be given as an environment variable.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dra_kubeletplugin::{DeviceName, DriverName, NodeName};
@@ -28,7 +28,7 @@ impl Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the kubelet of this node (the default).
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Put the driver's state on this node right.
     #[command(subcommand)]
     State(StateCommand),
@@ -56,6 +56,12 @@ pub(crate) struct RunOptions {
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
+    /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
+    #[arg(long, env = "METRICS_ADDRESS", value_name = "IP:PORT")]
+    pub(crate) metrics_address: Option<SocketAddr>,
+    /// One more address for the same, for probes alone.
+    #[arg(long, env = "HEALTH_ADDRESS", value_name = "IP:PORT")]
+    pub(crate) health_address: Option<SocketAddr>,
     /// Format of the log on standard error.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,

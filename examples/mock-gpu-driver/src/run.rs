@@ -39,6 +39,9 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     if let Some(id) = options.boot_id {
         settings = settings.boot_id(id);
     }
+    for address in [options.metrics_address, options.health_address].into_iter().flatten() {
+        settings = settings.operations(address);
+    }
     let handle = settings.start(plugin).await?;
     tracing::info!("serving the kubelet");
     let mut published = handle.publish(resources);

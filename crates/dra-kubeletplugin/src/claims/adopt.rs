@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Claims, Failure, prepare::panicked, record::Record, store::Found};
+use super::{Claims, Failure, prepare::panicked, record::Record, states::Phase, store::Found};
 use crate::{
     adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedDevice, Allocation, ClaimRef},
@@ -66,7 +66,7 @@ impl<P: DriverPlugin> Claims<P> {
         tracing::info!(claim = %record.claim, "adopting a claim that another program has prepared");
         let _change = self.changes.read().await;
         self.disk.write(record.clone()).await?;
-        self.memory().insert(&record);
+        self.memory().insert(&record, Phase::Prepared);
         Ok(record)
     }
 }

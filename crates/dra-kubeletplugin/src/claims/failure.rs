@@ -56,6 +56,33 @@ pub(crate) enum Failure {
     Internal(String),
 }
 
+impl Failure {
+    /// What kind of failure it is, for metrics: `docs/operations.md` has the list.
+    pub(crate) fn class(&self) -> &'static str {
+        match self {
+            Self::Uid(_) => "request",
+            Self::Lookup(error) => error.class(),
+            Self::Held(_) | Self::HeldByGone { .. } => "held",
+            Self::Config { .. } => "config",
+            Self::Store(_) => "store",
+            Self::Lock(_) => "lock",
+            Self::Cdi(_) => "cdi",
+            Self::Driver(_) => "driver",
+            Self::Panic { .. } => "panic",
+            Self::Answer(_) => "answer",
+            Self::Rollback { .. } => "rollback",
+            Self::Undo(_) => "undo",
+            Self::Superseded => "superseded",
+            Self::StillRunning(_) | Self::Busy => "busy",
+            Self::Newer { .. } => "newer",
+            Self::Damaged { .. } => "damaged",
+            Self::Recovering => "recovering",
+            Self::Stopping => "stopping",
+            Self::Internal(_) => "internal",
+        }
+    }
+}
+
 // Boxed, as failures are rare and every step returns one.
 
 impl From<LookupError> for Failure {

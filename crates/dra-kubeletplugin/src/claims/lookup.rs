@@ -55,6 +55,17 @@ pub(crate) enum LookupError {
     Claim(#[from] ClaimError),
 }
 
+impl LookupError {
+    /// See [`Failure::class`](super::Failure::class).
+    pub(super) fn class(&self) -> &'static str {
+        match self {
+            Self::IllegalName { .. } => "request",
+            Self::NotFound | Self::Claim(_) => "claim",
+            Self::Forbidden { .. } | Self::Unavailable { .. } | Self::Refused(_) => "api",
+        }
+    }
+}
+
 impl Lookup {
     pub(crate) fn new(client: kube::Client, driver: DriverName, node: NodeName) -> Self {
         Self { client, driver, node, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }

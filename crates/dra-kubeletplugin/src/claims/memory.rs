@@ -8,6 +8,7 @@ use super::{
     Failure, StoreError,
     index::Index,
     record::Record,
+    states::Phase,
     store::{Found, Store},
 };
 use crate::{
@@ -19,9 +20,21 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     index: Index,
+    /// Of the claims in the index.
+    phases: HashMap<ClaimUid, Phase>,
     damaged: HashMap<ClaimUid, Damaged>,
     /// CDI files of other programs, by the claims that may need them.
     foreign_cdi: HashMap<ClaimUid, String>,
+}
+
+/// How many claims there are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimCounts {
+    pub(crate) started: usize,
+    pub(crate) prepared: usize,
+    pub(crate) unpreparing: usize,
+    /// Those whose records cannot be read.
+    pub(crate) damaged: usize,
 }
 
 /// A record that cannot be read.
@@ -44,8 +57,8 @@ impl Memory {
         for uid in store.claims()? {
             match store.load(&uid)? {
                 Found::Nothing => {}
-                Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    memory.insert(&record);
+                Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } => {
+                    memory.insert(&record, phase);
                 }
                 Found::Newer { record: None, format, .. } => {
                     memory.add_damaged(uid, format!("a record of format {format}"), cdi);
@@ -59,10 +72,10 @@ impl Memory {
         for store in older {
             for uid in store.claims()? {
                 // A damaged one holds nothing: nothing of its boot runs any more.
-                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
+                if let Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } =
                     store.load(&uid)?
                 {
-                    memory.insert(&record);
+                    memory.insert(&record, phase);
                 }
             }
         }
@@ -75,8 +88,9 @@ impl Memory {
     }
 
     /// Notes what a new record says, whatever others hold.
-    pub(super) fn insert(&mut self, record: &Record) {
+    pub(super) fn insert(&mut self, record: &Record, phase: Phase) {
         self.index.insert(&record.claim, &record.allocation.results);
+        self.phases.insert(record.claim.uid.clone(), phase);
         if let Some(file) = &record.foreign_cdi {
             self.keep_foreign_cdi(record.claim.uid.clone(), file.clone());
         }
@@ -111,12 +125,32 @@ impl Memory {
                 return Err(Failure::Damaged { record: damaged.record.clone() });
             }
         }
-        Ok(self.index.admit(claim, wanted, conflicts)?)
+        self.index.admit(claim, wanted, conflicts)?;
+        self.phases.insert(claim.uid.clone(), Phase::Started);
+        Ok(())
+    }
+
+    /// Notes what the record of a known claim has come to say.
+    pub(super) fn set_phase(&mut self, claim: &ClaimUid, phase: Phase) {
+        if let Some(known) = self.phases.get_mut(claim) {
+            *known = phase;
+        }
+    }
+
+    pub(super) fn counts(&self) -> ClaimCounts {
+        let of = |phase| self.phases.values().filter(|known| **known == phase).count();
+        ClaimCounts {
+            started: of(Phase::Started),
+            prepared: of(Phase::Prepared),
+            unpreparing: of(Phase::Unpreparing),
+            damaged: self.damaged.len(),
+        }
     }
 
     /// Lets go of all that the claim holds.
     pub(super) fn release(&mut self, claim: &ClaimUid) {
         self.index.release(claim);
+        self.phases.remove(claim);
         self.damaged.remove(claim);
         self.foreign_cdi.remove(claim);
     }
@@ -168,13 +202,31 @@ mod tests {
         };
         let mut memory = Memory::default();
         for (uid, file) in [("a", Some("shared.json")), ("b", Some("shared.json")), ("c", None)] {
-            memory.insert(&record(uid, file));
+            memory.insert(&record(uid, file), Phase::Prepared);
         }
         let mut dropped = |uid: &str| memory.drop_foreign_cdi(&uid.parse().unwrap());
         assert_eq!(dropped("c"), None);
         assert_eq!(dropped("a"), Some(("shared.json".to_owned(), false)));
         assert_eq!(dropped("b"), Some(("shared.json".to_owned(), true)));
         assert_eq!(dropped("b"), None);
+    }
+
+    #[test]
+    fn claims_are_counted_by_the_state_they_were_last_seen_in() {
+        let claim = |uid: &str| ClaimRef::new("ns", "c", uid.parse().unwrap());
+        let mut memory = Memory::default();
+        for (uid, phase) in [("a", Phase::Prepared), ("b", Phase::Unpreparing)] {
+            memory.insert(&Record::started(claim(uid), Allocation::default()), phase);
+        }
+        memory.admit(&claim("c"), &[device("gpu-0")], |_, _| false).unwrap();
+        let counts =
+            |started, prepared, unpreparing| ClaimCounts { started, prepared, unpreparing, damaged: 0 };
+        assert_eq!(memory.counts(), counts(1, 1, 1));
+        memory.set_phase(&claim("c").uid, Phase::Prepared);
+        memory.set_phase(&claim("unknown").uid, Phase::Prepared);
+        assert_eq!(memory.counts(), counts(0, 2, 1));
+        memory.release(&claim("a").uid);
+        assert_eq!(memory.counts(), counts(0, 1, 1));
     }
 
     #[test]

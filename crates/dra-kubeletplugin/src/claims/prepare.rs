@@ -10,6 +10,7 @@ use std::{
 use dra_resourceslice::DriverName;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinError, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{
     AnsweredDevice, Claims, Disk, Failure,
@@ -53,7 +54,7 @@ impl<P: DriverPlugin> Claims<P> {
             return Err(Failure::Superseded);
         }
         let turn = Turn { seen, deadline, former_cdi: Vec::new(), _held: held, _permit: permit };
-        let work = Arc::clone(self).prepare_locked(turn, fetched.claim);
+        let work = Arc::clone(self).prepare_locked(turn, fetched.claim).in_current_span();
         tokio::spawn(work).await.map_err(|error| panicked("prepare", error))?
     }
 
@@ -163,7 +164,8 @@ impl<P: DriverPlugin> Claims<P> {
         let answer = self.complete(&claim, &journal, prepared).await?;
         // From now on it is known what it holds: a share, say.
         let _change = self.changes.read().await;
-        self.memory().insert(&Record { allocation: claim.allocation().clone(), ..journal.record() });
+        let adopted = Record { allocation: claim.allocation().clone(), ..journal.record() };
+        self.memory().insert(&adopted, Phase::Prepared);
         Ok(answer)
     }
 
@@ -228,7 +230,8 @@ impl<P: DriverPlugin> Claims<P> {
             PrepareContext { deadline: turn.deadline, cancelled, saver, state: std::marker::PhantomData };
         let plugin = Arc::clone(&self.plugin);
         driver_point("driver.before-prepare")?;
-        let called = tokio::spawn(async move { plugin.prepare(&claim, &cx).await }).await;
+        let call = async move { plugin.prepare(&claim, &cx).await };
+        let called = tokio::spawn(call.in_current_span()).await;
         driver_point("driver.after-prepare")?;
         called.map_err(|error| panicked("prepare", error))?.map_err(Failure::Driver)
     }
@@ -252,6 +255,7 @@ impl<P: DriverPlugin> Claims<P> {
         let mounts = metadata::mounts(&self.driver, &claim, &metadata, host_path)?;
         let record = Record { metadata, status, ..journal.record() };
         let shown = record.clone();
+        let _change = self.changes.read().await;
         let answer = self.disk.run(move |store, cdi| {
             let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts, &record.former_cdi)?;
             files.ensure(claim.uid(), &record.metadata)?;
@@ -273,6 +277,7 @@ impl<P: DriverPlugin> Claims<P> {
             Ok(devices)
         });
         let answer = answer.await?;
+        self.memory().set_phase(&shown.claim.uid, Phase::Prepared);
         self.show_status(&shown);
         Ok(answer)
     }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use dra_cdi::ForeignFile;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tracing::Instrument as _;
 
 use super::{
     Claims, Failure, file_id,
@@ -48,7 +49,7 @@ impl<P: DriverPlugin> Claims<P> {
             }
             Ok(Err(error)) => return Err(error),
         };
-        let work = Arc::clone(self).unprepare_locked(held, permit, claim, deadline);
+        let work = Arc::clone(self).unprepare_locked(held, permit, claim, deadline).in_current_span();
         tokio::spawn(work).await.map_err(|error| panicked("unprepare", error))?
     }
 
@@ -110,8 +111,10 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<(), Failure> {
         let uid = record.claim.uid.clone();
         if phase == Phase::Prepared {
-            let uid = uid.clone();
-            self.disk.run(move |store, _| Ok(store.mark_unpreparing(&uid)?)).await?;
+            let _change = self.changes.read().await;
+            let marked = uid.clone();
+            self.disk.run(move |store, _| Ok(store.mark_unpreparing(&marked)?)).await?;
+            self.memory().set_phase(&uid, Phase::Unpreparing);
         }
         self.call_undo(undo(phase), self.held_claim(record, reason)).await?;
         self.forget(uid).await
@@ -134,7 +137,8 @@ impl<P: DriverPlugin> Claims<P> {
         let plugin = Arc::clone(&self.plugin);
         let uid = claim.uid.clone();
         driver_point("driver.before-unprepare-unknown")?;
-        let called = tokio::spawn(async move { plugin.unprepare_unknown(&claim).await }).await;
+        let called =
+            tokio::spawn(async move { plugin.unprepare_unknown(&claim).await }.in_current_span()).await;
         called.map_err(|error| panicked("unprepare_unknown", error))?.map_err(Failure::Driver)?;
         self.forget(uid).await
     }
@@ -152,8 +156,12 @@ impl<P: DriverPlugin> Claims<P> {
         let plugin = Arc::clone(&self.plugin);
         driver_point("driver.before-undo")?;
         let (name, call) = match undo {
-            Undo::Unprepare => ("unprepare", tokio::spawn(async move { plugin.unprepare(&held).await })),
-            Undo::Rollback => ("rollback", tokio::spawn(async move { plugin.rollback(&held).await })),
+            Undo::Unprepare => {
+                ("unprepare", tokio::spawn(async move { plugin.unprepare(&held).await }.in_current_span()))
+            }
+            Undo::Rollback => {
+                ("rollback", tokio::spawn(async move { plugin.rollback(&held).await }.in_current_span()))
+            }
         };
         let called = call.await;
         driver_point("driver.after-undo")?;

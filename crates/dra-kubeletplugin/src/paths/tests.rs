@@ -1,8 +1,9 @@
-use std::{collections::BTreeSet, os::unix::ffi::OsStrExt as _};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::operations::kubelet_authority;
 
 const UID: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
 
@@ -16,20 +17,6 @@ fn paths(root: &str, name: &str, uid: Option<&str>, start: u32) -> Result<Paths,
 
 fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
-}
-
-/// The `:authority` that the kubelet's registration client sends for a socket path: grpc-go percent-encodes all but
-/// unreserved letters and `!$&'()*+,;=:[]@`.
-fn kubelet_authority(path: &Path) -> String {
-    let mut authority = String::new();
-    for &byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]@".contains(&byte) {
-            authority.push(char::from(byte));
-        } else {
-            authority = format!("{authority}%{byte:02X}");
-        }
-    }
-    authority
 }
 
 #[test]

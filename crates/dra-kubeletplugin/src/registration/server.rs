@@ -1,15 +1,14 @@
 //! The registration service, on a thread and runtime of its own: `GetInfo` must be answered within one second
 //! (kubelet 1.37) even while a driver blocks every worker of the main runtime.
 
-use std::{io, path::Path, thread, time::Duration};
+use std::{io, path::Path};
 
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
 
 use super::{Event, Events};
 use crate::{
-    accepted::Accepted,
+    accepted::{Accepted, is_own},
+    own_thread::{OwnThread, ServerEnd},
     socket::BoundSocket,
     wire::registration::{
         InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -17,53 +16,35 @@ use crate::{
     },
 };
 
-/// How long a call in flight may take once the plugin stops.
-const LAST_CALLS: Duration = Duration::from_millis(500);
-
-/// A served registration socket.
+/// A served registration socket. Dropping it stops the thread, then takes the socket away.
 #[derive(Debug)]
 pub(crate) struct RegistrationServer {
+    _thread: OwnThread,
     socket: BoundSocket,
-    stop: CancellationToken,
-    thread: Option<thread::JoinHandle<()>>,
 }
 
-/// How the server's thread ended; an error unless it was told to stop.
-pub(crate) type ServerEnd = oneshot::Receiver<Result<(), String>>;
-
 impl RegistrationServer {
-    /// Serves the socket under its hidden name, then shows it to the kubelet.
+    /// Serves the socket under its hidden name, then shows it to the kubelet. `count_own`: whether calls from this very
+    /// process are the kubelet's.
     pub(crate) fn start(
         hidden: &Path,
         path: &Path,
         info: PluginInfo,
         events: Events,
+        count_own: bool,
     ) -> io::Result<(Self, ServerEnd)> {
         let mut socket = BoundSocket::bind(hidden)?;
         let listener = socket.take_listener().ok_or(io::ErrorKind::NotConnected)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let stop = CancellationToken::new();
-        let (tell_end, end) = oneshot::channel();
-        let serving = {
-            let stop = stop.clone();
-            async move {
-                let incoming = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
-                let until_stopped = tonic::transport::Server::builder()
-                    .add_service(Service::new(Answers { info, events }))
-                    .serve_with_incoming_shutdown(incoming, stop.cancelled());
-                tokio::select! {
-                    outcome = until_stopped => outcome.map_err(io::Error::other),
-                    // A client that keeps its connection open must not hold up the stop.
-                    () = async { stop.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => Ok(()),
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("dra-registration".to_owned()).spawn(move || {
-            let served = runtime.block_on(serving);
-            // Nobody listens any more once the plugin has stopped.
-            let _ = tell_end.send(served.map_err(|error| error.to_string()));
+        let answers = Answers { info, events, count_own };
+        let (thread, end) = OwnThread::start("dra-registration", move |stop| async move {
+            let incoming = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
+            tonic::transport::Server::builder()
+                .add_service(Service::new(answers))
+                .serve_with_incoming_shutdown(incoming, stop.cancelled())
+                .await
+                .map_err(io::Error::other)
         })?;
-        let mut server = Self { socket, stop, thread: Some(thread) };
+        let mut server = Self { _thread: thread, socket };
         server.socket.publish(path)?;
         Ok((server, end))
     }
@@ -74,21 +55,10 @@ impl RegistrationServer {
     }
 }
 
-impl Drop for RegistrationServer {
-    /// Takes the socket away, then waits for the thread: half a second at most.
-    fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the registration thread has panicked");
-        }
-    }
-}
-
 struct Answers {
     info: PluginInfo,
     events: Events,
+    count_own: bool,
 }
 
 impl Answers {
@@ -100,8 +70,11 @@ impl Answers {
 
 #[tonic::async_trait]
 impl Registration for Answers {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        self.tell(Event::Asked);
+    async fn get_info(&self, request: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+        if self.count_own || !is_own(peer) {
+            self.tell(Event::Asked);
+        }
         Ok(Response::new(self.info.clone()))
     }
 

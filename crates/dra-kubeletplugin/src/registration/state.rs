@@ -37,6 +37,19 @@ impl Registration {
     pub fn is_registered(&self) -> bool {
         matches!(self, Self::Registered { .. })
     }
+
+    /// Why the kubelet cannot call now, if it cannot; about "it", the kubelet.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match self {
+            Self::Registered { .. } => None,
+            Self::Waiting { asked: false } => {
+                Some("it has not called GetInfo: is it running, and does it watch this folder?".to_owned())
+            }
+            Self::Waiting { asked: true } => Some("it has called GetInfo and told no outcome".to_owned()),
+            Self::Refused { reason } => Some(format!("it refused the plugin: {reason}")),
+            Self::Lost => Some("it had registered the plugin and is gone".to_owned()),
+        }
+    }
 }
 
 /// What the kubelet did.

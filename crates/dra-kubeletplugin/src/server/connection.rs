@@ -14,7 +14,7 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
 use crate::{
-    accepted::Accepted,
+    accepted::{Accepted, is_own},
     registration::{Event, Events},
 };
 
@@ -39,9 +39,7 @@ impl Connections {
     }
 
     fn admit(&self, stream: UnixStream) -> Connection {
-        let own = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let own = own.is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
-        let counts = self.count_own || !own;
+        let counts = self.count_own || !is_own(stream.peer_cred().ok());
         Connection { stream, _open: counts.then(|| Open::new(self.events.clone())) }
     }
 }

@@ -1,14 +1,24 @@
 //! Prepare and unprepare on the wire, in both versions that kubelets speak.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use dra_resourceslice::DriverName;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tracing::Instrument as _;
 
 use crate::{
     claim::ClaimRef,
     claims::{AnsweredDevice, Claims, Failure},
+    operations::{Method, Metrics},
     plugin::DriverPlugin,
     wire::{dra_v1 as v1, dra_v1beta1 as v1beta1},
 };
@@ -20,11 +30,22 @@ pub(crate) const SUPPORTED_VERSIONS: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPl
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 
 /// Serves the kubelet's calls.
-pub(crate) struct DraService<P: DriverPlugin>(pub(crate) Arc<Claims<P>>);
+pub(crate) struct DraService<P: DriverPlugin> {
+    claims: Arc<Claims<P>>,
+    driver: DriverName,
+    metrics: Metrics,
+    /// Numbers the calls.
+    calls: Arc<AtomicU64>,
+}
 
 impl<P: DriverPlugin> Clone for DraService<P> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            claims: Arc::clone(&self.claims),
+            driver: self.driver.clone(),
+            metrics: self.metrics.clone(),
+            calls: Arc::clone(&self.calls),
+        }
     }
 }
 
@@ -36,44 +57,71 @@ struct Wanted {
 }
 
 impl<P: DriverPlugin> DraService<P> {
+    pub(crate) fn new(claims: Arc<Claims<P>>, driver: DriverName, metrics: Metrics) -> Self {
+        Self { claims, driver, metrics, calls: Arc::default() }
+    }
+
     /// All claims at once, each judged alone: an error belongs to its claim, never to the call.
     async fn prepare(
         &self,
         wanted: Vec<Wanted>,
         deadline: Instant,
     ) -> HashMap<String, Result<Vec<AnsweredDevice>, String>> {
-        each("prepare", wanted, |claim| self.0.prepare(claim, deadline)).await
+        self.call(Method::Prepare, wanted, |claim| self.claims.prepare(claim, deadline)).await
     }
 
     async fn unprepare(&self, wanted: Vec<Wanted>, deadline: Instant) -> HashMap<String, Result<(), String>> {
-        each("unprepare", wanted, |claim| self.0.unprepare(claim, deadline)).await
+        self.call(Method::Unprepare, wanted, |claim| self.claims.unprepare(claim, deadline)).await
+    }
+
+    /// Everything that is logged on the way carries the call and the claim.
+    async fn call<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        method: Method,
+        wanted: Vec<Wanted>,
+        work: impl Fn(ClaimRef) -> F,
+    ) -> HashMap<String, Result<T, String>> {
+        // A liveness check asks for nothing.
+        if wanted.is_empty() {
+            return HashMap::new();
+        }
+        let request = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let span = tracing::info_span!("call", driver = %self.driver, method = method.name(), request);
+        let begun = Instant::now();
+        let answers = each(method, wanted, &self.metrics, work).instrument(span).await;
+        self.metrics.call(method, begun.elapsed());
+        answers
     }
 }
 
 /// Works on each UID once, however often it is named, and gives an answer for every one.
 async fn each<T, F: Future<Output = Result<T, Failure>>>(
-    call: &'static str,
+    method: Method,
     wanted: Vec<Wanted>,
+    metrics: &Metrics,
     work: impl Fn(ClaimRef) -> F,
 ) -> HashMap<String, Result<T, String>> {
     let by_uid: HashMap<String, Wanted> =
         wanted.into_iter().map(|claim| (claim.uid.clone(), claim)).collect();
-    let answers = by_uid.into_values().map(|claim| {
-        let parsed = claim.uid.parse();
-        let done = parsed.map(|uid| work(ClaimRef::new(claim.namespace.clone(), claim.name.clone(), uid)));
-        async move {
+    let answers = by_uid.into_values().map(|Wanted { namespace, name, uid }| {
+        // In JSON a span's `name` is that of the span.
+        let span = tracing::info_span!("claim", namespace, claim = name, uid);
+        let done = uid.parse().map(|uid| work(ClaimRef::new(namespace, name, uid)));
+        let answer = async move {
+            let begun = Instant::now();
             let outcome = match done {
                 Ok(done) => done.await,
                 Err(error) => Err(Failure::Uid(error)),
             };
-            let Wanted { namespace, name, uid } = claim;
-            if let Err(error) = &outcome {
-                tracing::warn!(call, namespace, name, uid, %error, "claim failed");
-            } else {
-                tracing::info!(call, namespace, name, uid, "claim done");
+            let result = outcome.as_ref().map(drop).map_err(Failure::class);
+            metrics.claim(method, begun.elapsed(), result);
+            match &outcome {
+                Ok(_) => tracing::info!("claim done"),
+                Err(error) => tracing::warn!(%error, "claim failed"),
             }
             (uid, outcome.map_err(|error| error.to_string()))
-        }
+        };
+        answer.instrument(span)
     });
     join_all(answers).await.into_iter().collect()
 }

@@ -19,6 +19,7 @@ mod exclusivity;
 mod formats;
 mod health;
 mod metadata;
+mod operations;
 mod overlapping_calls;
 mod prepare;
 mod publishing_turns;

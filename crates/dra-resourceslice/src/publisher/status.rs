@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use crate::{Feature, PoolName, Problem, PublishError};
+use crate::{Feature, PoolName, Problem, PublishError, Write};
 
 /// What is published, and what is in the way.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +19,24 @@ pub struct SliceStatus {
     pub standby_since: Option<Instant>,
     /// The pools of the wish, and those that are still to be deleted.
     pub pools: BTreeMap<PoolName, PoolStatus>,
+    /// How many writes there have been since the start.
+    pub writes: SliceWrites,
     /// The last failure to list or watch, until that works again.
     pub last_error: Option<PublishError>,
+}
+
+/// Counts of writes to the API server, since the publisher's start. Dry runs do not count.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct SliceWrites {
+    /// Slices that were created.
+    pub created: u64,
+    /// Slices that were updated.
+    pub updated: u64,
+    /// Slices that were deleted.
+    pub deleted: u64,
+    /// Writes that the API server refused or did not answer in time.
+    pub failed: u64,
 }
 
 /// The state of one pool.
@@ -56,6 +72,18 @@ pub enum PoolState {
     Refused,
     /// The pool is not wished for and still to be deleted.
     Removing,
+}
+
+impl SliceWrites {
+    pub(super) fn count(&mut self, write: &Write, succeeded: bool) {
+        let count = match write {
+            _ if !succeeded => &mut self.failed,
+            Write::Create(_) => &mut self.created,
+            Write::Update(_) => &mut self.updated,
+            Write::Delete { .. } => &mut self.deleted,
+        };
+        *count += 1;
+    }
 }
 
 impl SliceStatus {

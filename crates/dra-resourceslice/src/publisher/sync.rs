@@ -154,6 +154,7 @@ impl Task {
                     self.api.delete(name, uid.clone(), resource_version.clone()).await.map(|()| None)
                 }
             };
+            self.writes.count(&write, done.is_ok());
             match done {
                 Ok(stored) => self.written(name, pool, &write, stored),
                 Err(error) => return self.failed(name, pool, &write, error).await,

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    Gate, OnError, SliceStatus, Wish,
+    Gate, OnError, SliceStatus, SliceWrites, Wish,
     api::SliceApi,
     cache::Cache,
     owner::Owner,
@@ -48,6 +48,7 @@ pub(super) struct Task {
     told_not_registered: bool,
     epoch: Option<u64>,
     last_error: Option<PublishError>,
+    pub(super) writes: SliceWrites,
     status: channel::Sender<SliceStatus>,
     on_error: OnError,
 }
@@ -78,6 +79,7 @@ impl Task {
             told_not_registered: false,
             epoch: None,
             last_error: None,
+            writes: SliceWrites::default(),
             status,
             on_error,
         }
@@ -266,6 +268,7 @@ impl Task {
             gate_open: self.gate_in_force.is_open(),
             standby_since: self.standby_since,
             pools,
+            writes: self.writes,
             last_error: self.relist.error.as_ref().or(self.last_error.as_ref()).cloned(),
         });
     }

@@ -65,7 +65,6 @@ pub struct Claim {
     pub name: ::prost::alloc::string::String,
 }
 /// Generated client implementations.
-#[cfg(feature = "wire")]
 pub mod dra_plugin_client {
     #![allow(
         unused_variables,

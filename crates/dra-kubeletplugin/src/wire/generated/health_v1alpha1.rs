@@ -60,7 +60,6 @@ impl HealthStatus {
     }
 }
 /// Generated client implementations.
-#[cfg(feature = "wire")]
 pub mod dra_resource_health_client {
     #![allow(
         unused_variables,

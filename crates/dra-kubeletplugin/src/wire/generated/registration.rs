@@ -27,7 +27,6 @@ pub struct RegistrationStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegistrationStatusResponse {}
 /// Generated client implementations.
-#[cfg(feature = "wire")]
 pub mod registration_client {
     #![allow(
         unused_variables,

@@ -4,6 +4,18 @@ use super::*;
 use crate::{CounterConsumption, CounterSet, Feature, Placement, Taint};
 
 #[tokio::test(start_paused = true)]
+async fn writes_are_counted_by_what_they_did() {
+    let setup = Setup::open();
+    setup.publish(slices(2, 0)).await;
+    setup.publish(slices(2, 1)).await;
+    setup.publish(DriverResources::new()).await;
+    let writes = setup.publisher.status().borrow().writes;
+    let made = ["create", "update", "delete"].map(|verb| setup.api.count(verb) as u64);
+    assert_eq!([writes.created, writes.updated, writes.deleted], made, "{writes:?}");
+    assert_eq!((writes.created, writes.failed), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wish_is_published_with_the_node_as_owner() {
     let setup = Setup::open();
     let published = setup.publish(devices(&["gpu-0", "gpu-1"])).await;
