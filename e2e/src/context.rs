@@ -138,6 +138,7 @@ async fn create_namespace(client: &Client, scenario: &str) -> Result<String> {
     let name = made.metadata.name.context("the API server gave the namespace no name")?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &name);
     let what = format!("a default service account in {name}");
-    eventually(&what, Duration::from_secs(30), || async { Ok(accounts.get_opt("default").await?) }).await?;
+    // After an outage of the API server the controller that makes it may wait for long before it tries again.
+    eventually(&what, Duration::from_secs(120), || async { Ok(accounts.get_opt("default").await?) }).await?;
     Ok(name)
 }

@@ -154,16 +154,18 @@ impl<P: DriverPlugin> Claims<P> {
     /// Lets the driver undo, in a task of its own, so that a panic is this claim's error.
     pub(super) async fn call_undo(&self, undo: Undo, held: HeldClaim<P::State>) -> Result<(), Failure> {
         let plugin = Arc::clone(&self.plugin);
+        let name = match undo {
+            Undo::Unprepare => "unprepare",
+            Undo::Rollback => "rollback",
+        };
         driver_point("driver.before-undo")?;
-        let (name, call) = match undo {
-            Undo::Unprepare => {
-                ("unprepare", tokio::spawn(async move { plugin.unprepare(&held).await }.in_current_span()))
-            }
-            Undo::Rollback => {
-                ("rollback", tokio::spawn(async move { plugin.rollback(&held).await }.in_current_span()))
+        let call = async move {
+            match undo {
+                Undo::Unprepare => plugin.unprepare(&held).await,
+                Undo::Rollback => plugin.rollback(&held).await,
             }
         };
-        let called = call.await;
+        let called = tokio::spawn(call.in_current_span()).await;
         driver_point("driver.after-undo")?;
         called.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
     }
