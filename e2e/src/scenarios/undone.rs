@@ -9,6 +9,10 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 
+use super::{
+    go_driver,
+    gpu::{self, DRIVER},
+};
 use crate::{
     context::Context,
     driver::Driver,
@@ -26,6 +30,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         Scenario::new("slices_that_others_undo_each_second_are_written_once_in_thirty_seconds", |cx| {
             Box::pin(undone(cx))
         })
+        .within(Duration::from_secs(480)),
+        Scenario::new(
+            "slices_beside_a_go_helper_with_other_devices_are_written_once_in_thirty_seconds",
+            |cx| Box::pin(beside_go(cx)),
+        )
+        .tier(Tier::Full)
         .within(Duration::from_secs(480)),
     ]
 }
@@ -63,6 +73,28 @@ async fn undone(cx: &Context) -> Result<()> {
     for victim in [deleted, changed] {
         cx.wait_devices(victim.name, DEVICES, Duration::from_secs(45)).await?;
     }
+    Ok(())
+}
+
+/// The Go helper corrects the pool whenever it sees a difference, so all that keeps the two apart is our patience.
+async fn beside_go(cx: &Context) -> Result<()> {
+    const TIME: Duration = Duration::from_secs(300);
+    // The devices of the Go driver are the first of these.
+    const OURS_ALONE: &str = "gpu-7";
+    let watch = SliceWatch::start(&cx.client, DRIVER).await?;
+    let (ours, _) = gpu::start_registered(cx, &["--pod-uid", "00000000-0000-4000-8000-000000000001"]).await?;
+    cx.wait_devices(DRIVER, DEVICES, Duration::from_secs(15)).await?;
+    let go = ["--num-devices", "4", "--pod-uid", "00000000-0000-4000-8000-000000000002"];
+    go_driver::start_registered(cx, go_driver::NEWEST, &go).await?;
+    tokio::time::sleep(TIME).await;
+
+    let written = watch.history()?.written_with(OURS_ALONE);
+    // The first one, and one correction, are written at once.
+    ensure!(written.len() > 2, "our devices were written {} times", written.len());
+    ensure_apart(&written[1..]).context("our devices beside those of a Go helper")?;
+    let log = ours.log()?;
+    ensure!(log.contains("somebody else changes our slices"), "the driver does not say why: {log}");
+    println!("    in {} s beside a Go helper: corrected {} times", TIME.as_secs(), written.len() - 1);
     Ok(())
 }
 
