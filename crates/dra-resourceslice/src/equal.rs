@@ -7,6 +7,8 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 
+use sha2::{Digest as _, Sha256};
+
 use crate::{compat, quantity};
 
 /// Whether two specs have the same content: everything but the pool's generation and slice count.
@@ -30,6 +32,21 @@ pub(crate) fn canonical(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
     spec.shared_counters.take_if(|list| list.is_empty());
     compat::clear_empty(&mut spec);
     spec
+}
+
+/// Stands for a content: two are equal if the contents are. A pool of 10,000 devices would take tens of megabytes for each
+/// copy that is only made to be compared.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ContentDigest([u8; 32]);
+
+impl ContentDigest {
+    /// Of everything but the pool's generation and slice count.
+    pub(crate) fn of(spec: &ResourceSliceSpec) -> Self {
+        let canonical = canonical(spec);
+        // Writing text keys into memory cannot fail.
+        let bytes = serde_json::to_vec(&canonical).unwrap_or_else(|_| format!("{canonical:?}").into_bytes());
+        Self(Sha256::digest(bytes).into())
+    }
 }
 
 fn canonical_device(device: &mut Device) {
@@ -95,6 +112,11 @@ impl<'a> TaintTimes<'a> {
             taint.time_added.as_ref().map(|time| (taint_key(&device.name, taint), time))
         });
         Self { times: times.collect() }
+    }
+
+    /// Whether no times are known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.times.is_empty()
     }
 
     /// Gives the taints of a device the times known: where none is wished for, and where the wish is less than

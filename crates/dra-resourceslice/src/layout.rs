@@ -15,7 +15,7 @@ use crate::{
 /// Moving a device from one slice to another costs two writes and, for consumers, the pool while they last. So
 /// each device stays in its observed slice while the order and the limits allow it, whoever made the slices.
 pub(crate) fn layout(wish: &PoolWish, observed: &[&ResourceSliceSpec]) -> Vec<ResourceSliceSpec> {
-    match &wish.content {
+    match &*wish.content {
         Content::Slices(slices) => slices.clone(),
         Content::Whole { devices, counter_sets, frame } => {
             let fresh = fresh(devices, counter_sets);

@@ -20,7 +20,8 @@ use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
 
 use self::observed::Observed;
 use crate::{
-    Feature, PoolWish, equal,
+    Feature, PoolWish,
+    equal::ContentDigest,
     features::{self, Features},
     layout::layout,
 };
@@ -92,8 +93,15 @@ impl Write {
 /// ```
 #[must_use]
 pub fn plan(desired: &PoolWish, observed: &[ResourceSlice]) -> Plan {
-    let observed = Observed::of(desired, observed);
-    let mut wish = desired.clone();
+    plan_from(desired.clone(), observed)
+}
+
+/// The same for a caller that keeps its slices elsewhere.
+pub(crate) fn plan_from<'a>(
+    mut wish: PoolWish,
+    observed: impl IntoIterator<Item = &'a ResourceSlice>,
+) -> Plan {
+    let observed = Observed::of(&wish, observed);
     wish.adopt_times(&observed.taint_times());
     let slices = Wished::all(&wish, layout(&wish, &observed.specs()));
     if slices.is_empty() {
@@ -121,18 +129,18 @@ pub(crate) fn plan_removal(observed: &[ResourceSlice]) -> Vec<Write> {
 struct Wished {
     /// What is sent, but for generation and count.
     spec: ResourceSliceSpec,
-    /// What the API server stores of it, in canonical form.
-    stored: ResourceSliceSpec,
+    /// What the API server stores of it.
+    stored: ContentDigest,
 }
 
 impl Wished {
     fn all(wish: &PoolWish, specs: Vec<ResourceSliceSpec>) -> Vec<Self> {
         let stored = |spec: &ResourceSliceSpec| {
-            let sent = equal::canonical(spec);
-            let tolerated = wish.tolerated.iter().find(|(known, _)| *known == sent);
-            match tolerated {
-                Some((_, stored)) => stored.clone(),
-                None => equal::canonical(&features::without(spec, &wish.dropped)),
+            let sent = ContentDigest::of(spec);
+            match wish.tolerated.iter().find(|(known, _)| *known == sent) {
+                Some((_, stored)) => *stored,
+                None if wish.dropped.is_empty() => sent,
+                None => ContentDigest::of(&features::without(spec, &wish.dropped)),
             }
         };
         // An API server that does not know them refuses a slice with lists.

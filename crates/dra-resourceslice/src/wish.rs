@@ -1,5 +1,7 @@
 //! What one pool shall look like in the API, as the input of [`plan`](crate::plan).
 
+use std::sync::Arc;
+
 use k8s_openapi::{
     api::resource::v1::{CounterSet, Device, ResourcePool, ResourceSliceSpec},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -8,7 +10,8 @@ use k8s_openapi::{
 use crate::{
     Consequence, Fault, Placement, Pool, PoolName, Problem, Scope, Slice, Subject,
     compat::{self, Unsupported},
-    convert, equal,
+    convert,
+    equal::{self, ContentDigest},
     features::Features,
     pool::PoolContent,
     validate,
@@ -21,13 +24,14 @@ pub struct PoolWish {
     pub(crate) pool: PoolName,
     /// The owner that every slice shall have; `None` leaves owners as they are.
     pub(crate) owner: Option<OwnerReference>,
-    pub(crate) content: Content,
+    /// Shared by all copies.
+    pub(crate) content: Arc<Content>,
     /// The generation does not fall below this.
     pub(crate) min_generation: i64,
     /// What the API server is known to drop.
     pub(crate) dropped: Features,
-    /// Contents that the API server is known to store differently, in canonical form: as sent, and as stored.
-    pub(crate) tolerated: Vec<(ResourceSliceSpec, ResourceSliceSpec)>,
+    /// Contents that the API server is known to store differently: as sent, and as stored.
+    pub(crate) tolerated: Vec<(ContentDigest, ContentDigest)>,
     /// Changes the names of new slices, because somebody else has the first choice.
     pub(crate) salt: u32,
 }
@@ -79,7 +83,7 @@ impl PoolWish {
             scope: scope.clone(),
             pool: name.clone(),
             owner: None,
-            content,
+            content: Arc::new(content),
             min_generation: pool.generation.max(1),
             dropped: Features::new(),
             tolerated: Vec::new(),
@@ -97,7 +101,10 @@ impl PoolWish {
 
     /// Adopts the times that the API server has set for taints.
     pub(crate) fn adopt_times(&mut self, times: &equal::TaintTimes<'_>) {
-        let devices: Box<dyn Iterator<Item = &mut Device>> = match &mut self.content {
+        if times.is_empty() {
+            return;
+        }
+        let devices: Box<dyn Iterator<Item = &mut Device>> = match Arc::make_mut(&mut self.content) {
             Content::Whole { devices, .. } => Box::new(devices.iter_mut()),
             Content::Slices(slices) => {
                 Box::new(slices.iter_mut().flat_map(|spec| spec.devices.iter_mut().flatten()))

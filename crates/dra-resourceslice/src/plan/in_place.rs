@@ -28,7 +28,7 @@ pub(super) fn plan(wish: &PoolWish, wished: &[Wished], observed: &Observed<'_>) 
         let count_is_right = usize::try_from(found.count()) == Ok(count);
         if !found.current {
             steps.added.push(found.update(wish, slice.at(generation, count)));
-        } else if !count_is_right || found.canonical != slice.stored {
+        } else if !count_is_right || found.content != slice.stored {
             steps.changed.push((found.count(), found.update(wish, slice.at(generation, count))));
         } else {
             steps.kept.push(found.count());

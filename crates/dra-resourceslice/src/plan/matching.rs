@@ -19,7 +19,7 @@ impl Matching {
         for (index, wished_slice) in wished.iter().enumerate() {
             let same = |candidate: usize| {
                 let slice = &observed.slices[candidate];
-                slice.current && slice.canonical == wished_slice.stored
+                slice.current && slice.content == wished_slice.stored
             };
             // Of several with the same content, the one whose name has the right index.
             let named = |candidate: usize| {

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use super::{Plan, Write};
 use crate::{
     PoolWish,
-    equal::{self, TaintTimes},
+    equal::{ContentDigest, TaintTimes},
     slice_name::{index_of, slice_name},
 };
 
@@ -24,21 +24,21 @@ pub(super) struct Observed<'a> {
 /// One slice of the pool.
 pub(super) struct ObservedSlice<'a> {
     pub(super) object: &'a ResourceSlice,
-    pub(super) canonical: ResourceSliceSpec,
+    pub(super) content: ContentDigest,
     /// Whether it has the pool's highest generation.
     pub(super) current: bool,
 }
 
 impl<'a> Observed<'a> {
-    pub(super) fn of(wish: &PoolWish, observed: &'a [ResourceSlice]) -> Self {
+    pub(super) fn of(wish: &PoolWish, observed: impl IntoIterator<Item = &'a ResourceSlice>) -> Self {
         let of_pool =
             |slice: &&ResourceSlice| wish.scope.contains(slice) && slice.spec.pool.name == wish.pool.as_str();
-        let mut objects: Vec<_> = observed.iter().filter(of_pool).collect();
+        let mut objects: Vec<_> = observed.into_iter().filter(of_pool).collect();
         objects.sort_by_key(|slice| (slice.spec.pool.generation, slice.metadata.name.as_deref()));
         let generation = objects.last().map_or(0, |slice| slice.spec.pool.generation);
         let slices = objects.into_iter().map(|object| ObservedSlice {
             object,
-            canonical: equal::canonical(&object.spec),
+            content: ContentDigest::of(&object.spec),
             current: object.spec.pool.generation == generation,
         });
         Self { slices: slices.collect(), generation }

@@ -30,8 +30,8 @@ impl Cache {
     }
 
     /// The slices of a pool.
-    pub(super) fn pool(&self, pool: &str) -> Vec<ResourceSlice> {
-        self.slices.values().filter(|slice| slice.spec.pool.name == pool).cloned().collect()
+    pub(super) fn pool(&self, pool: &str) -> impl Iterator<Item = &ResourceSlice> {
+        self.slices.values().filter(move |slice| slice.spec.pool.name == pool)
     }
 
     /// The names of all pools that have slices.
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn versions(cache: &Cache) -> Vec<String> {
-        cache.pool("p").into_iter().filter_map(|slice| slice.metadata.resource_version).collect()
+        cache.pool("p").filter_map(|slice| slice.metadata.resource_version.clone()).collect()
     }
 
     #[test]

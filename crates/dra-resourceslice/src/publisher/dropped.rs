@@ -4,7 +4,8 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 
 use super::{pool_task::PoolTask, task::Task};
 use crate::{
-    Feature, PoolName, PoolWish, PublishError, Write, equal,
+    Feature, PoolName, PoolWish, PublishError, Write,
+    equal::ContentDigest,
     features::{self, Features},
     plan,
 };
@@ -78,7 +79,7 @@ impl Task {
             return;
         }
         if features.contains(&Feature::Unknown) {
-            pool.tolerate(equal::canonical(&sent.spec), equal::canonical(&stored.spec));
+            pool.tolerate(ContentDigest::of(&sent.spec), ContentDigest::of(&stored.spec));
         }
         self.lost(name, pool, features);
     }

@@ -1,9 +1,8 @@
 //! What the publisher keeps in mind about one pool.
 
-use k8s_openapi::{
-    api::resource::v1::{ResourceSlice, ResourceSliceSpec},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
+use std::sync::Arc;
+
+use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use tokio::time::Instant;
 
 use super::{
@@ -13,14 +12,15 @@ use super::{
     is_permanent,
 };
 use crate::{
-    Consequence, Plan, Pool, PoolName, PoolWish, Problem, PublishError, Scope, Write, features::Features,
+    Consequence, DriverResources, Plan, PoolName, PoolWish, Problem, PublishError, Scope, Write,
+    equal::ContentDigest, features::Features,
 };
 
 /// One pool: wished for, or still to be deleted.
 #[derive(Debug, Default)]
 pub(super) struct PoolTask {
-    /// The pool as the driver gave it; `None` if it is not wished for.
-    pub(super) pool: Option<Pool>,
+    /// The wish that names the pool; `None` if there is none.
+    pub(super) pool: Option<Arc<DriverResources>>,
     /// What of it can be published; `None` if it is refused or not wished for.
     pub(super) wish: Option<PoolWish>,
     /// When to look at it next; `None` if there is nothing to do.
@@ -33,7 +33,7 @@ pub(super) struct PoolTask {
     /// The features of this wish that were reported as dropped.
     pub(super) reported: Features,
     /// Contents that the API server stores differently in a way that no feature explains.
-    tolerated: Vec<(ResourceSliceSpec, ResourceSliceSpec)>,
+    tolerated: Vec<(ContentDigest, ContentDigest)>,
     backoff: Backoff,
     conflicts: u32,
     vanished: Budget,
@@ -60,15 +60,19 @@ impl PoolTask {
         &mut self,
         scope: &Scope,
         name: &PoolName,
-        pool: Option<&Pool>,
+        resources: Option<&Arc<DriverResources>>,
         now: Instant,
     ) -> Vec<Problem> {
-        let unchanged = self.pool.as_ref() == pool;
+        let resources = resources.filter(|resources| resources.pools.contains_key(name));
+        let pool = resources.and_then(|resources| resources.pools.get(name));
+        let known = self.pool.as_ref().and_then(|resources| resources.pools.get(name));
+        let unchanged = known == pool;
         self.due = Some(now);
+        // Kept also if nothing has changed, so that only one wish takes memory.
+        self.pool = resources.cloned();
         if unchanged && self.status.state != PoolState::Refused {
             return Vec::new();
         }
-        self.pool = pool.cloned();
         let (wish, problems) = pool.map_or((None, Vec::new()), |pool| PoolWish::new(scope, name, pool));
         self.wish = wish;
         self.tolerated.clear();
@@ -115,11 +119,11 @@ impl PoolTask {
     }
 
     /// Takes note of the slices that there are.
-    pub(super) fn observe(&mut self, observed: &[ResourceSlice]) {
-        let generation = |slice: &ResourceSlice| slice.spec.pool.generation;
-        let current = observed.iter().map(generation).max().unwrap_or(0);
+    pub(super) fn observe<'a>(&mut self, observed: impl Iterator<Item = &'a ResourceSlice>) {
+        let generations: Vec<i64> = observed.map(|slice| slice.spec.pool.generation).collect();
+        let current = generations.iter().copied().max().unwrap_or(0);
         self.status.generation = current;
-        self.status.slices = observed.iter().filter(|slice| generation(slice) == current).count();
+        self.status.slices = generations.iter().filter(|generation| **generation == current).count();
         self.floor = self.floor.max(current);
     }
 
@@ -135,7 +139,7 @@ impl PoolTask {
     }
 
     /// The API server stores this content differently, and no feature explains it.
-    pub(super) fn tolerate(&mut self, sent: ResourceSliceSpec, stored: ResourceSliceSpec) {
+    pub(super) fn tolerate(&mut self, sent: ContentDigest, stored: ContentDigest) {
         self.tolerated.retain(|(known, _)| *known != sent);
         self.tolerated.push((sent, stored));
     }

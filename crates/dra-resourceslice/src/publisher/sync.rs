@@ -4,7 +4,10 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use tokio::time::Instant;
 
 use super::{owner::Lookup, pool_task::PoolTask, task::Task};
-use crate::{Plan, PoolName, PublishError, Write, plan, plan::plan_removal};
+use crate::{
+    Plan, PoolName, PublishError, Write,
+    plan::{plan_from, plan_removal},
+};
 
 /// A pool is planned again this often in a row at most; each round either writes or learns something.
 const MOST_ROUNDS: usize = 16;
@@ -69,9 +72,9 @@ impl Task {
     }
 
     async fn round(&mut self, name: &PoolName, pool: &mut PoolTask, listed: &mut bool) -> Round {
-        let observed = self.cache.pool(name.as_str());
-        pool.observe(&observed);
+        pool.observe(self.cache.pool(name.as_str()));
         if pool.pool.is_none() {
+            let observed: Vec<_> = self.cache.pool(name.as_str()).cloned().collect();
             return self.remove(name, pool, &observed).await;
         }
         if pool.wish.is_none() {
@@ -90,10 +93,13 @@ impl Task {
         let Some(wish) = pool.full_wish(self.owner.reference(&self.api), &self.dropped) else {
             return Round::Done;
         };
-        if std::mem::take(&mut pool.probe) && self.probe(name, pool, &wish, &observed).await {
-            return Round::Again;
+        if std::mem::take(&mut pool.probe) {
+            let observed: Vec<_> = self.cache.pool(name.as_str()).cloned().collect();
+            if self.probe(name, pool, &wish, &observed).await {
+                return Round::Again;
+            }
         }
-        let plan = plan(&wish, &observed);
+        let plan = plan_from(wish, self.cache.pool(name.as_str()));
         if plan.writes.is_empty() {
             pool.settle(Instant::now());
             return Round::Done;

@@ -151,7 +151,7 @@ impl Task {
         let mut problems = Vec::new();
         for name in names {
             let pool = self.pools.entry(name.clone()).or_default();
-            problems.extend(pool.accept(self.api.scope(), &name, resources.pools.get(&name), now));
+            problems.extend(pool.accept(self.api.scope(), &name, Some(&resources), now));
         }
         for problem in problems {
             self.report(&PublishError::Invalid(problem));
