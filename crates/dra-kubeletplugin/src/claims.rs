@@ -51,7 +51,6 @@ use tokio::{
 pub(crate) use failure::Failure;
 pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
-use keyed::locked;
 use locks::Locks;
 use lookup::Lookup;
 pub(crate) use memory::ClaimCounts;
@@ -63,7 +62,13 @@ use store::Store;
 pub use store::StoreError;
 pub(crate) use store::{FileRecords, Records};
 
-use crate::{claim_status::StatusWriter, lock::LockError, names::ClaimUid, plugin::DriverPlugin};
+use crate::{
+    claim_status::StatusWriter,
+    lock::{FileLock, LockError},
+    mutex::locked,
+    names::ClaimUid,
+    plugin::DriverPlugin,
+};
 
 /// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
 const PARALLEL_IO: usize = 4;
@@ -190,6 +195,13 @@ impl<P: DriverPlugin> Claims<P> {
         let memory = self.disk.run(move |store, cdi| Ok(Memory::read(store, &older, cdi)?)).await?;
         *self.memory() = memory;
         Ok(self.instance.have_read()?)
+    }
+
+    /// The admission lock, with memory as the records are.
+    async fn up_to_date(&self, deadline: Instant) -> Result<Arc<FileLock>, Failure> {
+        let admission = self.locks.admission(deadline).await?;
+        self.refresh().await?;
+        Ok(admission)
     }
 
     /// The right to keep the driver busy.

@@ -21,7 +21,7 @@ pub(crate) use stream::{Neighbours, reports};
 pub use taints::HealthTaints;
 pub(crate) use taints::keep_tainted;
 
-use crate::claim::DeviceRef;
+use crate::{claim::DeviceRef, mutex::locked};
 
 /// How a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,9 +160,4 @@ impl HealthReporter {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panic while it was held left nothing half-done.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

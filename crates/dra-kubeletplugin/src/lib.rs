@@ -14,6 +14,7 @@ mod health;
 mod held;
 mod lock;
 pub mod metadata;
+mod mutex;
 mod names;
 mod operations;
 mod options;

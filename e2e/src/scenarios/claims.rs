@@ -11,19 +11,6 @@ use crate::{context::Context, pod::ShellPod, scenario::Scenario};
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
 const GPUS: usize = 8;
 
-const EARLY_CLAIM: &str = "
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata:
-  name: early
-spec:
-  devices:
-    requests:
-      - name: gpu
-        exactly:
-          deviceClassName: gpu.example.com
-";
-
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("claim_made_before_the_driver_starts_is_served", |cx| Box::pin(early_claim(cx))),
@@ -33,7 +20,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 
 async fn early_claim(cx: &Context) -> Result<()> {
     gpu::apply_class_and_template(cx).await?;
-    cx.apply(EARLY_CLAIM).await?;
+    gpu::apply_claim(cx, "early").await?;
     cx.create_pod(&ShellPod::print_env("p").claim("early").build()).await?;
     cx.wait_event("p", "FailedScheduling", Duration::from_secs(10)).await?;
     gpu::start_registered(cx, &[]).await?;

@@ -52,6 +52,17 @@ pub(crate) async fn apply_class_and_template(cx: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Makes a claim of this name for one GPU, in the scenario's namespace.
+pub(crate) async fn apply_claim(cx: &Context, name: &str) -> Result<()> {
+    let claim = serde_json::json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}},
+    });
+    cx.apply(&claim.to_string()).await.map(drop)
+}
+
 /// Runs a pod that prints its environment and has one GPU; gives what it sees.
 pub(crate) async fn run_pod(cx: &Context, name: &str, within: Duration) -> Result<Vec<String>> {
     cx.create_pod(&ShellPod::print_env(name).template("one-gpu").build()).await?;

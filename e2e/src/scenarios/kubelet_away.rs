@@ -11,19 +11,6 @@ use crate::{context::Context, eventually::eventually, node, pod::ShellPod, scena
 
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
 
-const NAMED_CLAIM: &str = "
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata:
-  name: named
-spec:
-  devices:
-    requests:
-      - name: gpu
-        exactly:
-          deviceClassName: gpu.example.com
-";
-
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("gpu_in_use_while_the_kubelet_is_away_is_not_handed_out", |cx| {
@@ -91,7 +78,7 @@ async fn force_claims_out(cx: &Context) -> Result<()> {
 async fn allocated_anew(cx: &Context) -> Result<()> {
     gpu::apply_class_and_template(cx).await?;
     let (driver, _) = gpu::start_registered(cx, &["--num-devices", "2"]).await?;
-    cx.apply(NAMED_CLAIM).await?;
+    gpu::apply_claim(cx, "named").await?;
     let user = ShellPod::print_env("user").claim("named").build();
     cx.create_pod(&user).await?;
     cx.wait_running("user", RUNS_WITHIN).await?;

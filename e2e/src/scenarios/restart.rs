@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::gpu::{self, DRIVER};
-use crate::{context::Context, node, node::ComponentLog, pod::ShellPod, scenario::Scenario};
+use crate::{context::Context, node, node::ComponentLog, scenario::Scenario};
 
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
 /// The kubelet tries an unprepare again after 10 to 15 s, and its back-off doubles.
@@ -54,9 +54,7 @@ async fn kubelet_restart(cx: &Context) -> Result<()> {
 
 /// Runs a pod with one GPU.
 async fn run_pod(cx: &Context, name: &str) -> Result<()> {
-    cx.create_pod(&ShellPod::print_env(name).template("one-gpu").build()).await?;
-    cx.wait_running(name, RUNS_WITHIN).await?;
-    let gpus = gpu::gpus_of(cx, name).await?;
+    let gpus = gpu::run_pod(cx, name, RUNS_WITHIN).await?;
     ensure!(gpus.len() == 1, "pod {name} sees {gpus:?}");
     Ok(())
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::queue::{Job, Outcome, Queue};
-use crate::{claim::ClaimRef, error::BackgroundError, names::ClaimUid, plugin::ErrorChain};
+use crate::{claim::ClaimRef, error::BackgroundError, mutex::locked, names::ClaimUid, plugin::ErrorChain};
 
 /// How many are written at once.
 const AT_ONCE: usize = 4;
@@ -85,8 +85,7 @@ impl StatusWriter {
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
-        // A panic while it was held left nothing half-done.
-        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        locked(&self.queue)
     }
 }
 

@@ -43,8 +43,7 @@ impl<P: DriverPlugin> Claims<P> {
         let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
         let Some(claim) = adopted.into_iter().find(|claim| claim.uid == *uid) else { return Ok(None) };
         // Nobody may be given its devices while the record is on its way.
-        let _admission = self.locks.admission(deadline).await?;
-        self.refresh().await?;
+        let _admission = self.up_to_date(deadline).await?;
         self.record_adopted(claim).await.map(Some)
     }
 

@@ -5,7 +5,8 @@ use std::{sync::Mutex, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::keyed::{Interest, Keyed, locked};
+use super::keyed::{Interest, Keyed};
+use crate::mutex::locked;
 use crate::names::ClaimUid;
 
 /// The claims that calls are at work on, or waiting for.

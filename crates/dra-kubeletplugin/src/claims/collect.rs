@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{Claims, Failure, index::Held, keyed::locked, record::Record, states::Phase, store::Found};
+use super::{Claims, Failure, index::Held, record::Record, states::Phase, store::Found};
 use crate::{
-    claim::ClaimRef, error::BackgroundError, held::UnprepareReason, names::ClaimUid, plugin::DriverPlugin,
-    registration::Registration,
+    claim::ClaimRef, error::BackgroundError, held::UnprepareReason, mutex::locked, names::ClaimUid,
+    plugin::DriverPlugin, registration::Registration,
 };
 
 /// How often to look.

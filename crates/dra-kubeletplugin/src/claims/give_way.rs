@@ -15,8 +15,7 @@ use std::{
 use dra_resourceslice::DriverName;
 use tokio::{net::UnixStream, time::Instant};
 
-use super::keyed::locked;
-use crate::paths::is_go_registration_socket_of;
+use crate::{mutex::locked, paths::is_go_registration_socket_of};
 
 /// For how long the lock may be held without a gap.
 const UNBROKEN: Duration = Duration::from_secs(2);

@@ -14,9 +14,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::keyed::locked;
 use crate::health::Neighbours;
 use crate::lock::{FileLock, LockError, Mode, Span, lock, write_note};
+use crate::mutex::locked;
 
 /// This process among the instances of the driver.
 #[derive(Debug)]

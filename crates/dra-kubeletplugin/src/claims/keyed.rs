@@ -5,8 +5,10 @@ use std::{
     fmt,
     hash::Hash,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
+
+use crate::mutex::locked;
 
 type Table<K, V> = Arc<Mutex<HashMap<K, Arc<V>>>>;
 
@@ -63,11 +65,6 @@ impl<K: Eq + Hash + fmt::Debug, V> fmt::Debug for Interest<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Interest").field(&self.key).finish()
     }
-}
-
-/// Nothing panics while it holds one of these locks, so the content of a poisoned one is as good as any.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -27,11 +27,12 @@ use tokio::{
 
 use super::{
     give_way::{GoHelper, Holding, Turns},
-    keyed::{Interest, Keyed, locked},
+    keyed::{Interest, Keyed},
 };
 use crate::{
     claim::DeviceRef,
     lock::{FileLock, LockError, Mode, Span, lock},
+    mutex::locked,
     names::ClaimUid,
 };
 

@@ -32,7 +32,7 @@ use std::{
 
 use tokio::task::{JoinError, yield_now};
 
-use super::keyed::locked;
+use crate::mutex::locked;
 
 /// A few seconds; the gate asks for more.
 const RUNS: u64 = 2000;

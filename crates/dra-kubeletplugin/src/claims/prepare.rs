@@ -16,7 +16,6 @@ use super::{
     AnsweredDevice, Claims, Disk, Failure,
     board::RunningMark,
     cdi, file_id,
-    keyed::locked,
     locks::Held,
     metadata,
     record::{FORMAT, Record},
@@ -26,6 +25,7 @@ use super::{
 use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     held::UnprepareReason,
+    mutex::locked,
     plugin::{DriverPlugin, PluginError, PrepareContext, SaveState},
     prepared::{Access, Prepared, PreparedDevice},
 };
@@ -196,8 +196,7 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// Takes the claim's devices, durably, or says who has them.
     async fn admit(&self, turn: &Turn, claim: &AllocatedClaim) -> Result<Record, Failure> {
-        let _admission = self.locks.admission(turn.deadline).await?;
-        self.refresh().await?;
+        let _admission = self.up_to_date(turn.deadline).await?;
         let _change = self.changes.read().await;
         let conflicts = |held: &DeviceRef, wanted: &DeviceRef| self.plugin.conflicts(held, wanted);
         self.memory().admit(claim.claim_ref(), claim.devices(), conflicts)?;

@@ -98,8 +98,7 @@ impl<P: DriverPlugin> Claims<P> {
     /// Whoever else holds a share of the devices must be known to the driver. The caller has their locks, so nobody
     /// joins or leaves after that.
     pub(super) async fn catch_up(&self, deadline: Instant) -> Result<(), Failure> {
-        let _admission = self.locks.admission(deadline).await?;
-        self.refresh().await
+        self.up_to_date(deadline).await.map(drop)
     }
 
     /// Undoes a stored claim whose devices are locked already.
@@ -182,9 +181,7 @@ impl<P: DriverPlugin> Claims<P> {
         let (id, stored) = (file_id(uid)?, uid.clone());
         // Of two instances that each let go of one of the last two claims of a foreign file, the second must see it.
         let _admission = if self.memory().has_foreign_cdi(uid) {
-            let admission = self.locks.admission(Instant::now() + FOREIGN_FILE_PATIENCE).await?;
-            self.refresh().await?;
-            Some(admission)
+            Some(self.up_to_date(Instant::now() + FOREIGN_FILE_PATIENCE).await?)
         } else {
             None
         };

@@ -46,22 +46,7 @@ impl<N: Fn() -> Neighbours + Clone + Send + Sync + 'static> v1::dra_resource_hea
         &self,
         _: Request<v1::NodeWatchResourcesRequest>,
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
-        Ok(self.messages(|reports| {
-            let devices = reports.into_iter().map(|report| {
-                let (said, lease) = (unix_seconds(report.said), lease_seconds(&report));
-                v1::DeviceHealth {
-                    device: Some(v1::DeviceIdentifier {
-                        pool_name: report.device.pool.to_string(),
-                        device_name: report.device.device.to_string(),
-                    }),
-                    health: report.health.status.on_the_wire(),
-                    last_updated_time: said,
-                    health_check_timeout_seconds: lease,
-                    message: report.health.message.unwrap_or_default(),
-                }
-            });
-            v1::NodeWatchResourcesResponse { devices: devices.collect() }
-        }))
+        Ok(self.messages(message_v1))
     }
 }
 
@@ -76,22 +61,35 @@ impl<N: Fn() -> Neighbours + Clone + Send + Sync + 'static>
         _: Request<v1alpha1::NodeWatchResourcesRequest>,
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
         Ok(self.messages(|reports| {
-            let devices = reports.into_iter().map(|report| {
-                let (said, lease) = (unix_seconds(report.said), lease_seconds(&report));
-                v1alpha1::DeviceHealth {
-                    device: Some(v1alpha1::DeviceIdentifier {
-                        pool_name: report.device.pool.to_string(),
-                        device_name: report.device.device.to_string(),
-                    }),
-                    health: report.health.status.on_the_wire(),
-                    last_updated_time: said,
-                    health_check_timeout_seconds: lease,
-                    message: report.health.message.unwrap_or_default(),
-                }
-            });
+            let devices = message_v1(reports).devices.into_iter().map(device_v1alpha1);
             v1alpha1::NodeWatchResourcesResponse { devices: devices.collect() }
         }))
     }
+}
+
+fn message_v1(reports: Vec<Report>) -> v1::NodeWatchResourcesResponse {
+    let devices = reports.into_iter().map(|report| v1::DeviceHealth {
+        last_updated_time: unix_seconds(report.said),
+        health_check_timeout_seconds: lease_seconds(&report),
+        device: Some(v1::DeviceIdentifier {
+            pool_name: report.device.pool.to_string(),
+            device_name: report.device.device.to_string(),
+        }),
+        health: report.health.status.on_the_wire(),
+        message: report.health.message.unwrap_or_default(),
+    });
+    v1::NodeWatchResourcesResponse { devices: devices.collect() }
+}
+
+/// Both versions have the same fields.
+fn device_v1alpha1(report: v1::DeviceHealth) -> v1alpha1::DeviceHealth {
+    let v1::DeviceHealth { device, health, last_updated_time, health_check_timeout_seconds, message } =
+        report;
+    let device = device.map(|v1::DeviceIdentifier { pool_name, device_name }| v1alpha1::DeviceIdentifier {
+        pool_name,
+        device_name,
+    });
+    v1alpha1::DeviceHealth { device, health, last_updated_time, health_check_timeout_seconds, message }
 }
 
 fn unix_seconds(time: SystemTime) -> i64 {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dra_kubeletplugin::{AdoptedClaim, DeviceRef, ForeignFile};
+use dra_kubeletplugin::{AdoptedClaim, DeviceRef, ForeignFile, Handle};
 use dra_testkit::kubelet::ClaimRef;
 
 use crate::support::{DRIVER, NODE, Note, Rig, TestDriver, device, fail, share, soon};
@@ -21,12 +21,18 @@ fn foreign_file(rig: &Rig, claim: &ClaimRef) -> ForeignFile {
     name.parse().unwrap()
 }
 
-#[tokio::test]
-async fn an_adopted_claim_holds_its_device_until_it_is_unprepared() {
+/// A node that another program has left with one claim, which has `gpu-0`, and our driver on it.
+async fn taken_over() -> (Rig, TestDriver, ClaimRef, Handle) {
     let (rig, driver) = (Rig::new(), TestDriver::new());
     let old = rig.claim("old", &[device("gpu-0")]);
     driver.find_in_old_books(in_old_books(&old, "gpu-0"));
-    let _handle = rig.start(&driver).await;
+    let handle = rig.start(&driver).await;
+    (rig, driver, old, handle)
+}
+
+#[tokio::test]
+async fn an_adopted_claim_holds_its_device_until_it_is_unprepared() {
+    let (rig, driver, old, _handle) = taken_over().await;
     let new = rig.claim("new", &[device("gpu-0")]);
     let error = rig.prepare_one(&new).await.unwrap_err();
     assert!(error.contains(&old.uid), "{error}");
@@ -39,10 +45,7 @@ async fn an_adopted_claim_holds_its_device_until_it_is_unprepared() {
 
 #[tokio::test]
 async fn the_first_prepare_of_an_adopted_claim_completes_it_without_an_unprepare() {
-    let (rig, driver) = (Rig::new(), TestDriver::new());
-    let old = rig.claim("old", &[device("gpu-0")]);
-    driver.find_in_old_books(in_old_books(&old, "gpu-0"));
-    let handle = rig.start(&driver).await;
+    let (rig, driver, old, handle) = taken_over().await;
     let first = rig.prepare_one(&old).await.unwrap();
     assert_eq!(rig.prepare_one(&old).await.unwrap(), first);
     soon("shut down", handle.shutdown()).await.unwrap();
@@ -58,10 +61,7 @@ async fn the_first_prepare_of_an_adopted_claim_completes_it_without_an_unprepare
 
 #[tokio::test]
 async fn an_adopted_claim_that_cannot_be_completed_stays_as_it_was() {
-    let (rig, driver) = (Rig::new(), TestDriver::new());
-    let old = rig.claim("old", &[device("gpu-0")]);
-    driver.find_in_old_books(in_old_books(&old, "gpu-0"));
-    let _handle = rig.start(&driver).await;
+    let (rig, driver, old, _handle) = taken_over().await;
     driver.on_prepare(|_, cx| {
         Box::pin(async {
             cx.save(&Note("half-way".into())).await?;
@@ -151,10 +151,7 @@ async fn a_foreign_cdi_file_goes_with_the_last_claim_that_needs_it() {
 
 #[tokio::test]
 async fn unprepare_after_a_failed_completion_gets_the_last_saved_state() {
-    let (rig, driver) = (Rig::new(), TestDriver::new());
-    let old = rig.claim("old", &[device("gpu-0")]);
-    driver.find_in_old_books(in_old_books(&old, "gpu-0"));
-    let _handle = rig.start(&driver).await;
+    let (rig, driver, old, _handle) = taken_over().await;
     driver.on_prepare(|_, cx| {
         Box::pin(async {
             cx.save(&Note("taken over".into())).await?;

@@ -19,12 +19,12 @@ use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     claims::{
         AnsweredDevice, Claims,
-        keyed::locked,
         record::Record,
         states::Phase,
         store::{Found, Store},
     },
     held::{HeldClaim, UnprepareReason},
+    mutex::locked,
     names::ClaimUid,
 };
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::claims::keyed::locked;
+use crate::mutex::locked;
 
 /// Marsaglia's xorshift64*: small, fast, and good enough to shuffle with.
 pub(super) struct Dice(Mutex<u64>);

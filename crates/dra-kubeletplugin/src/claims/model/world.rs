@@ -16,10 +16,8 @@ use super::{
 };
 use crate::{
     claim::ClaimRef,
-    claims::{
-        keyed::locked,
-        store::{FileRecords, MemoryRecords, Records, Store},
-    },
+    claims::store::{FileRecords, MemoryRecords, Records, Store},
+    mutex::locked,
 };
 
 /// Claim objects that exist at a time.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
-use crate::{claims::keyed::locked, names::ClaimUid};
+use crate::{mutex::locked, names::ClaimUid};
 
 /// The records of all boots; clones share them.
 #[derive(Clone, Debug, Default)]
