@@ -106,11 +106,11 @@ impl Node {
     }
 
     pub(crate) fn remove_cdi_folder(&self) {
-        fs::remove_dir_all(self.cdi()).unwrap();
+        remove_folder(&self.cdi());
     }
 
     pub(crate) fn remove_metadata_folder(&self) {
-        fs::remove_dir_all(self.metadata()).unwrap();
+        remove_folder(&self.metadata());
     }
 
     /// Makes interrupted CDI writes look old: a start leaves young ones alone, as another instance may be writing them.
@@ -276,6 +276,13 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+/// Removes a folder with what the driver, which may be at work in it, puts there meanwhile.
+fn remove_folder(folder: &Path) {
+    while let Err(error) = fs::remove_dir_all(folder) {
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty, "{}: {error}", folder.display());
+    }
 }
 
 fn copy_files(from: &Path, to: &Path) {
