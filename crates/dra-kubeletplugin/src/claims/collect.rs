@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{Claims, Failure, index::Held, record::Record, states::Phase, store::Found};
+use super::{Claims, Failure, index::Held, record::Record, states::Phase, store::Found, unprepare::Then};
 use crate::{
     claim::ClaimRef, error::BackgroundError, held::UnprepareReason, mutex::locked, names::ClaimUid,
     plugin::DriverPlugin, registration::Registration,
@@ -74,7 +74,7 @@ impl<P: DriverPlugin> Claims<P> {
             return Ok(());
         }
         tracing::info!(claim = %record.claim, "collecting a claim whose object is gone");
-        self.undo(phase, &record, UnprepareReason::Orphan, Instant::now() + PATIENCE).await?;
+        self.undo(phase, &record, UnprepareReason::Orphan, Then::Forget, Instant::now() + PATIENCE).await?;
         locked(&self.gone).remove(uid);
         Ok(())
     }

@@ -23,6 +23,7 @@ mod operations;
 mod overlapping_calls;
 mod prepare;
 mod publishing_turns;
+mod reallocated;
 mod registration;
 mod restart;
 mod roll_back;

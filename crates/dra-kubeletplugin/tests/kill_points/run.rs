@@ -249,6 +249,10 @@ async fn perform(
             assert!(error.contains("this device is broken"), "{at}: {error}");
             check_absent(lab, node, "bad", at);
         }
+        Step::Refused(name) => {
+            let error = plugin.prepare(&lab.claim(name)).await?.expect_err("another has its device");
+            assert!(error.contains("is held by claim"), "{at}: {error}");
+        }
         Step::Prepare(name) => {
             let devices = match plugin.prepare(&lab.claim(name)).await? {
                 Ok(devices) => devices,
@@ -257,6 +261,10 @@ async fn perform(
             let told: Vec<&str> = devices.iter().map(|device| device.device_name.as_str()).collect();
             assert_eq!(told, lab.devices(name), "{at}");
             let can_inject = node.cdi_devices();
+            for device in lab.former_devices(name) {
+                let id = format!("k8s.{DRIVER}/claim={}-{device}", lab.uid(name));
+                assert!(can_inject.contains(&id), "{at}: {id}: {can_inject:?}");
+            }
             for device in &devices {
                 let id = format!("k8s.{DRIVER}/claim={}-{}", lab.uid(name), device.device_name);
                 assert_eq!(device.cdi_device_ids, [id.as_str()], "{at}");

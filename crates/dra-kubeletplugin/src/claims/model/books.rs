@@ -57,6 +57,8 @@ struct Page {
 pub(super) enum Base {
     #[default]
     Absent,
+    /// A prepare failed after the claim had been undone.
+    Vacated,
     Prepared(Allocation),
     /// Half-way in or out, or of another boot.
     Between,
@@ -286,6 +288,11 @@ impl Books {
             return if empty { Demand::Absent } else { Demand::Prepared(allocation.clone()) };
         }
         Demand::Nothing
+    }
+
+    /// Whether a prepare of the claim ever succeeded.
+    pub(super) fn was_prepared(&self, claim: &ClaimUid) -> bool {
+        self.pages.get(claim).is_some_and(|page| page.completed)
     }
 
     /// Calls of the driver since the books were balanced.

@@ -99,24 +99,25 @@ impl Store for FileStore {
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
-        self.make()?;
-        let path = self.path(&record.claim.uid, RECORD);
-        let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
-        let temp = self.path(&record.claim.uid, TEMP);
-        let written = write_durably(&temp, &bytes)
-            .and_then(|()| fault::point("store.rename"))
-            .and_then(|()| fs::rename(&temp, &path));
-        if let Err(source) = written {
-            // Best effort: the next start removes it too.
-            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
-            return Err(failed("writing record", &path, source));
-        }
+        self.replace(record, RECORD)?;
         self.sync()
     }
 
     fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         let (from, to) = (self.path(uid, RECORD), self.path(uid, UNPREPARING));
         let renamed = fault::point("store.rename-unpreparing").and_then(|()| fs::rename(&from, to));
+        renamed.map_err(|source| failed("renaming record", &from, source))?;
+        self.sync()
+    }
+
+    /// The claim has one record at each moment: first the content is changed, then the name.
+    fn write_over(&self, record: &Record) -> Result<(), StoreError> {
+        let (from, to) = (self.path(&record.claim.uid, UNPREPARING), self.path(&record.claim.uid, RECORD));
+        if !from.try_exists().map_err(|source| failed("looking at record", &from, source))? {
+            return self.write(record);
+        }
+        self.replace(record, UNPREPARING)?;
+        let renamed = fault::point("store.rename-back").and_then(|()| fs::rename(&from, to));
         renamed.map_err(|source| failed("renaming record", &from, source))?;
         self.sync()
     }
@@ -173,6 +174,23 @@ impl FileStore {
             synced.map_err(|source| failed("syncing folder", folder, source))?;
         }
         self.made.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Not durable before the folder is synced.
+    fn replace(&self, record: &Record, extension: &str) -> Result<(), StoreError> {
+        self.make()?;
+        let path = self.path(&record.claim.uid, extension);
+        let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
+        let temp = self.path(&record.claim.uid, TEMP);
+        let written = write_durably(&temp, &bytes)
+            .and_then(|()| fault::point("store.rename"))
+            .and_then(|()| fs::rename(&temp, &path));
+        if let Err(source) = written {
+            // Best effort: the next start removes it too.
+            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
+            return Err(failed("writing record", &path, source));
+        }
         Ok(())
     }
 

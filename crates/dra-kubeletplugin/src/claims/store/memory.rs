@@ -75,6 +75,10 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn write_over(&self, record: &Record) -> Result<(), StoreError> {
+        self.write(record)
+    }
+
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         if let Some(claims) = locked(&self.records.0).get_mut(&self.boot_id) {
             claims.remove(uid);
