@@ -30,5 +30,6 @@ mod several_instances;
 mod shares;
 mod slices;
 mod start;
+mod two_drivers;
 mod two_processes;
 mod unprepare;
