@@ -2,6 +2,7 @@
 
 mod accepted;
 mod adopt;
+mod background;
 mod claim;
 mod claim_status;
 mod claims;
@@ -16,6 +17,7 @@ mod lock;
 pub mod metadata;
 mod mutex;
 mod names;
+mod node_events;
 mod operations;
 mod options;
 mod own_thread;
@@ -29,6 +31,7 @@ pub mod signals;
 mod socket;
 mod start;
 pub mod state;
+mod stop;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]

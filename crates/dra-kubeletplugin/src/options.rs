@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use dra_resourceslice::{DriverName, NodeName};
@@ -39,6 +40,8 @@ pub struct Options {
     pub(crate) kubelet_in_process: bool,
     pub(crate) operations: BTreeSet<SocketAddr>,
     pub(crate) metrics: Option<Arc<Registry>>,
+    pub(crate) stop_within: Duration,
+    pub(crate) node_events: bool,
 }
 
 impl Options {
@@ -59,6 +62,8 @@ impl Options {
             kubelet_in_process: false,
             operations: BTreeSet::new(),
             metrics: None,
+            stop_within: Duration::from_secs(5),
+            node_events: false,
         }
     }
 
@@ -124,6 +129,21 @@ impl Options {
         self
     }
 
+    /// How long a stop may take in all, whatever clients and the driver do; 5 s by default. Calls in flight get this,
+    /// less half a second. What a pod is given to end (`terminationGracePeriodSeconds`, 30 s by default) has to be longer.
+    pub fn stop_within(mut self, bound: Duration) -> Self {
+        self.stop_within = bound;
+        self
+    }
+
+    /// Says by Events on the Node, which `kubectl describe node` shows, that the kubelet refuses the plugin or has not
+    /// registered it for 30 s, and that it has after all. Off by default. The driver's service account needs `create` and
+    /// `patch` on `events` of the group `events.k8s.io`, in the namespace `default`. Nothing waits for them.
+    pub fn node_events(mut self, yes: bool) -> Self {
+        self.node_events = yes;
+        self
+    }
+
     /// Which boot of the machine this is, instead of what the kernel says. For tests that play a reboot.
     pub fn boot_id(mut self, id: impl Into<String>) -> Self {
         self.boot_id = Some(id.into());
@@ -159,6 +179,8 @@ impl std::fmt::Debug for Options {
             .field("health", &self.health)
             .field("health_taints", &self.health_taints)
             .field("operations", &self.operations)
+            .field("stop_within", &self.stop_within)
+            .field("node_events", &self.node_events)
             .finish_non_exhaustive()
     }
 }
