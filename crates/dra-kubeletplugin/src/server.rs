@@ -6,4 +6,4 @@ mod health;
 
 pub(crate) use connection::Connections;
 pub(crate) use dra::{DraService, SUPPORTED_VERSIONS};
-pub(crate) use health::{HEALTH_VERSIONS, HealthService};
+pub(crate) use health::HealthService;

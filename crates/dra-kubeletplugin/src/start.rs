@@ -25,7 +25,7 @@ use crate::{
     claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
-    health::{HealthReporter, keep_tainted},
+    health::{HealthReporter, HealthVersion, Tainting},
     operations::{
         self, Figures, Liveness, Metrics, Operations, OperationsListener, OperationsServer, Readiness,
     },
@@ -35,7 +35,7 @@ use crate::{
     plugin::DriverPlugin,
     publishing,
     registration::{Events, Registration, RegistrationServer, Sweep, follow, sweep_dead_sockets},
-    server::{Connections, DraService, HEALTH_VERSIONS, HealthService, SUPPORTED_VERSIONS},
+    server::{Connections, DraService, HealthService, SUPPORTED_VERSIONS},
     socket::BoundSocket,
     wire::{
         dra_v1::dra_plugin_server::DraPluginServer,
@@ -89,7 +89,8 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         claims: Arc::clone(&claims),
         driver: options.driver.clone(),
         metrics: metrics.clone(),
-        health: options.health.then(|| health.clone()),
+        health: health.clone(),
+        health_versions: options.served_health().collect(),
         instance: Arc::clone(&instance),
     };
     let dra = DraServer::start(served, &paths, events.clone(), options.kubelet_in_process)?;
@@ -118,8 +119,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let (publisher, turns) =
         publishing::start(plugin, &options, turns, instance, registration.clone(), stop.clone());
     if let Some(policy) = options.health_taints.clone() {
-        let tainting = keep_tainted(policy, health.clone(), publisher.taints());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(tainting));
+        health.taint(Tainting { policy, taints: publisher.taints() });
     }
     let (readiness, readiness_seen) = watch::channel(Readiness::starting());
     let follow_readiness = operations::follow(registration.clone(), publisher.status(), readiness.clone());
@@ -235,7 +235,7 @@ fn register(
     paths: &Paths,
     events: Events,
 ) -> Result<(RegistrationServer, ServerEnd), StartError> {
-    let health = HEALTH_VERSIONS.into_iter().filter(|_| options.health);
+    let health = options.served_health().map(HealthVersion::advertised);
     let versions = SUPPORTED_VERSIONS.into_iter().chain(health);
     let info = PluginInfo {
         r#type: "DRAPlugin".to_owned(),
@@ -285,8 +285,9 @@ struct Served<P: DriverPlugin> {
     claims: Arc<Claims<P>>,
     driver: dra_resourceslice::DriverName,
     metrics: Metrics,
-    /// If the kubelet may ask for it.
-    health: Option<HealthReporter>,
+    health: HealthReporter,
+    /// Those that the kubelet may ask for.
+    health_versions: BTreeSet<HealthVersion>,
     instance: Arc<Instance>,
 }
 
@@ -304,16 +305,15 @@ impl DraServer {
         let connections = Connections::new(listener, events, count_own);
         let service = DraService::new(served.claims, served.driver, served.metrics);
         let stop = CancellationToken::new();
-        let health = served.health.map(|reporter| {
-            let instance = served.instance;
-            let neighbours = move || instance.neighbours();
-            HealthService { reporter, neighbours, stop: stop.clone() }
-        });
+        let (reporter, instance) = (served.health, served.instance);
+        let neighbours = move || instance.neighbours();
+        let health = HealthService { reporter, neighbours, stop: stop.clone() };
+        let if_wanted = |version| served.health_versions.contains(&version).then(|| health.clone());
         let served = tonic::transport::Server::builder()
             .add_service(DraPluginServer::new(service.clone()))
             .add_service(DraPluginV1beta1::new(service))
-            .add_optional_service(health.clone().map(DraResourceHealthServer::new))
-            .add_optional_service(health.map(DraResourceHealthV1alpha1::new))
+            .add_optional_service(if_wanted(HealthVersion::V1).map(DraResourceHealthServer::new))
+            .add_optional_service(if_wanted(HealthVersion::V1Alpha1).map(DraResourceHealthV1alpha1::new))
             .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
         Ok(Self { socket, stop, served: tokio::spawn(served) })
     }
