@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr};
 
-use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket};
+use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket, Wishes};
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,12 @@ impl Handle {
     #[expect(clippy::must_use_candidate, reason = "most drivers publish once and watch `slices`, if at all")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         self.publisher.publish(resources)
+    }
+
+    /// Publishes from elsewhere, such as a task that watches the hardware, as [`publish`](Self::publish) does.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.publisher.wishes()
     }
 
     /// Tells the kubelet how devices are, if [`Options::health`](crate::Options::health) is on.

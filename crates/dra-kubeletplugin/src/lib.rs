@@ -40,7 +40,7 @@ mod wire;
 pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, ForeignFile, Hook, HookName, Mount};
 pub use dra_resourceslice::{
     self as resourceslice, AttributeValue, Device, DeviceTaints, DriverResources, Pool, Quantity,
-    SliceStatus, Taint, TaintEffect, Ticket,
+    SliceStatus, Taint, TaintEffect, Ticket, Wishes,
 };
 pub use {k8s_openapi, kube, prometheus_client};
 
@@ -52,7 +52,7 @@ pub use crate::{
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
-    health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints},
+    health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints, HealthVersion},
     held::{HeldClaim, HeldDevice, UnprepareReason},
     metadata::DeviceMetadata,
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},

@@ -11,7 +11,12 @@ use std::{
 use dra_resourceslice::{DriverName, NodeName};
 use prometheus_client::registry::Registry;
 
-use crate::{error::StartError, handle::Handle, health::HealthTaints, plugin::DriverPlugin};
+use crate::{
+    error::StartError,
+    handle::Handle,
+    health::{HealthTaints, HealthVersion},
+    plugin::DriverPlugin,
+};
 
 /// Settings of a plugin. Driver, node and client have to be given; the rest has defaults that fit a usual node.
 ///
@@ -36,6 +41,7 @@ pub struct Options {
     pub(crate) max_parallel: usize,
     pub(crate) boot_id: Option<String>,
     pub(crate) health: bool,
+    pub(crate) health_versions: BTreeSet<HealthVersion>,
     pub(crate) health_taints: Option<HealthTaints>,
     pub(crate) kubelet_in_process: bool,
     pub(crate) operations: BTreeSet<SocketAddr>,
@@ -58,6 +64,7 @@ impl Options {
             max_parallel: 16,
             boot_id: None,
             health: false,
+            health_versions: BTreeSet::from([HealthVersion::V1, HealthVersion::V1Alpha1]),
             health_taints: None,
             kubelet_in_process: false,
             operations: BTreeSet::new(),
@@ -101,6 +108,13 @@ impl Options {
     /// offers them and reports nothing has all its devices shown as unknown.
     pub fn health(mut self, yes: bool) -> Self {
         self.health = yes;
+        self
+    }
+
+    /// Which versions of the service [`Options::health`] offers; all by default. The kubelet takes the newest one that it
+    /// knows, in whatever order they are offered (kubelet 1.37).
+    pub fn health_versions(mut self, versions: impl IntoIterator<Item = HealthVersion>) -> Self {
+        self.health_versions = versions.into_iter().collect();
         self
     }
 
@@ -167,6 +181,13 @@ impl Options {
     }
 }
 
+impl Options {
+    /// The versions of the health service to serve.
+    pub(crate) fn served_health(&self) -> impl Iterator<Item = HealthVersion> + '_ {
+        self.health_versions.iter().copied().filter(|_| self.health)
+    }
+}
+
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
@@ -177,6 +198,7 @@ impl std::fmt::Debug for Options {
             .field("pod_uid", &self.pod_uid)
             .field("max_parallel", &self.max_parallel)
             .field("health", &self.health)
+            .field("health_versions", &self.health_versions)
             .field("health_taints", &self.health_taints)
             .field("operations", &self.operations)
             .field("stop_within", &self.stop_within)

@@ -6,5 +6,4 @@ mod health;
 mod serve;
 
 pub(crate) use dra::SUPPORTED_VERSIONS;
-pub(crate) use health::HEALTH_VERSIONS;
 pub(crate) use serve::{DraServer, Served};

@@ -17,7 +17,7 @@ use crate::{
     claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
     error::StartError,
     handle::Handle,
-    health::{HealthReporter, keep_tainted},
+    health::{HealthReporter, HealthVersion, Tainting},
     node_events,
     operations::{
         self, Figures, Liveness, Metrics, Operations, OperationsListener, Readiness, bind_operations,
@@ -31,7 +31,7 @@ use crate::{
     registration::{
         Events, Registration, RegistrationServer, Surroundings, follow, keep_swept, tell_if_overdue,
     },
-    server::{DraServer, HEALTH_VERSIONS, SUPPORTED_VERSIONS, Served},
+    server::{DraServer, SUPPORTED_VERSIONS, Served},
     stop::Parts,
     wire::registration::PluginInfo,
 };
@@ -72,7 +72,8 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         claims: Arc::clone(&claims),
         driver: options.driver.clone(),
         metrics: metrics.clone(),
-        health: options.health.then(|| health.clone()),
+        health: health.clone(),
+        health_versions: options.served_health().collect(),
         instance: Arc::clone(&instance),
     };
     let dra = DraServer::start(served, &paths.dra, events.clone(), options.kubelet_in_process)?;
@@ -90,8 +91,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let (publisher, turns) =
         publishing::start(tell, &options, turns, instance, registration.clone(), stop.clone());
     if let Some(policy) = options.health_taints.clone() {
-        let tainting = keep_tainted(policy, health.clone(), publisher.taints());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(tainting));
+        health.taint(Tainting { policy, taints: publisher.taints() });
     }
     let readiness = keep_readiness(registration.clone(), publisher.status(), stop.clone());
     let count_claims = Arc::downgrade(&claims);
@@ -221,7 +221,7 @@ fn register(
     paths: &Paths,
     events: Events,
 ) -> Result<(RegistrationServer, ServerEnd), StartError> {
-    let health = HEALTH_VERSIONS.into_iter().filter(|_| options.health);
+    let health = options.served_health().map(HealthVersion::advertised);
     let versions = SUPPORTED_VERSIONS.into_iter().chain(health);
     let info = PluginInfo {
         r#type: "DRAPlugin".to_owned(),

@@ -1,6 +1,6 @@
 //! The DRA socket and what is served on it.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc, time::Duration};
 
 use dra_resourceslice::DriverName;
 use tokio::{
@@ -15,7 +15,7 @@ use super::{connection::Connections, dra::DraService, health::HealthService};
 use crate::{
     claims::{Claims, Instance},
     error::StartError,
-    health::HealthReporter,
+    health::{HealthReporter, HealthVersion},
     operations::Metrics,
     plugin::DriverPlugin,
     registration::Events,
@@ -47,8 +47,9 @@ pub(crate) struct Served<P: DriverPlugin> {
     pub(crate) claims: Arc<Claims<P>>,
     pub(crate) driver: DriverName,
     pub(crate) metrics: Metrics,
-    /// If the kubelet may ask for it.
-    pub(crate) health: Option<HealthReporter>,
+    pub(crate) health: HealthReporter,
+    /// Those that the kubelet may ask for.
+    pub(crate) health_versions: BTreeSet<HealthVersion>,
     pub(crate) instance: Arc<Instance>,
 }
 
@@ -67,16 +68,15 @@ impl DraServer {
         let (stop, end, calls) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
         let connections = Connections::new(listener, events, count_own, end.clone());
         let service = DraService::new(served.claims, served.driver, served.metrics, calls.clone());
-        let health = served.health.map(|reporter| {
-            let instance = served.instance;
-            let neighbours = move || instance.neighbours();
-            HealthService { reporter, neighbours, stop: stop.clone() }
-        });
+        let (reporter, instance) = (served.health, served.instance);
+        let neighbours = move || instance.neighbours();
+        let health = HealthService { reporter, neighbours, stop: stop.clone() };
+        let if_wanted = |version| served.health_versions.contains(&version).then(|| health.clone());
         let served = Server::builder()
             .add_service(DraPluginServer::new(service.clone()))
             .add_service(DraPluginV1beta1::new(service))
-            .add_optional_service(health.clone().map(DraResourceHealthServer::new))
-            .add_optional_service(health.map(DraResourceHealthV1alpha1::new))
+            .add_optional_service(if_wanted(HealthVersion::V1).map(DraResourceHealthServer::new))
+            .add_optional_service(if_wanted(HealthVersion::V1Alpha1).map(DraResourceHealthV1alpha1::new))
             .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
         Ok(Self { socket, stop, end, calls, served: tokio::spawn(served) })
     }

@@ -50,23 +50,18 @@ async fn an_error_is_told_once_with_its_class_and_counted() {
 #[tokio::test]
 async fn a_driver_may_publish_when_it_hears_of_an_error() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let shared = Shared::default();
-    let outage = Mutex::new(Some(outage(&rig)));
-    let of_driver = Arc::clone(&shared);
+    let handle = rig.start(&driver).await;
+    let (wishes, outage) = (handle.wishes(), Mutex::new(Some(outage(&rig))));
     driver.on_background(move |_| {
-        if outage.lock().unwrap().take().is_some()
-            && let Some(handle) = &*of_driver.lock().unwrap()
-        {
-            drop(handle.publish(gpus(&["gpu-0", "gpu-1"])));
+        if outage.lock().unwrap().take().is_some() {
+            drop(wishes.publish(gpus(&["gpu-0", "gpu-1"])));
         }
     });
-    *shared.lock().unwrap() = Some(rig.start(&driver).await);
-    drop(shared.lock().unwrap().as_ref().map(|handle| handle.publish(gpus(&["gpu-0"]))));
+    drop(handle.publish(gpus(&["gpu-0"])));
     eventually("the second wish", || {
         rig.slices().iter().any(|slice| slice.spec.devices.iter().flatten().count() == 2)
     })
     .await;
-    let handle = shared.lock().unwrap().take().unwrap();
     soon("stopped", handle.shutdown()).await.unwrap();
 }
 

@@ -127,18 +127,15 @@ async fn go_fault_4_a_stop_waits_for_a_running_prepare_and_the_kubelet_gets_its_
 
 /// With the helper each waits for the other, for ever.
 #[tokio::test]
-async fn go_fault_5_a_driver_may_change_what_is_published_on_an_error_while_the_plugin_stops() {
+async fn go_fault_5_a_driver_may_publish_on_an_error_while_the_plugin_stops() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
     let (stopping, stops) = mpsc::channel::<()>();
     let (told, mut done) = tokio::sync::mpsc::unbounded_channel();
     let handle = rig.start(&driver).await;
-    let (taints, stops) = (handle.taints(), Mutex::new(stops));
+    let (wishes, stops) = (handle.wishes(), Mutex::new(stops));
     driver.on_background(move |_| {
         let _ = stops.lock().unwrap().recv();
-        taints.set(
-            "health",
-            [((NODE.parse().unwrap(), "gpu-0".parse().unwrap()), Taint::no_schedule("example.com/x"))],
-        );
+        drop(wishes.publish(DriverResources::new()));
         let _ = told.send(());
     });
     let failing = Matcher::any().verb(Verb::Create).resource("resourceslices");
