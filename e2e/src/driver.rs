@@ -72,6 +72,12 @@ impl Driver {
         eventually(&what, within, || async { Ok(self.log()?.contains(text).then_some(())) }).await
     }
 
+    /// How often a call (`NodePrepareResources` or `NodeUnprepareResources`) has been answered for the claims whose names
+    /// start with `claim`, by what the driver has printed.
+    pub(crate) fn answers(&self, method: &str, claim: &str) -> Result<usize> {
+        Ok(answers(&self.log()?, method, claim))
+    }
+
     /// Where that is kept.
     pub(crate) fn log_path(&self) -> &Path {
         &self.log
@@ -123,6 +129,12 @@ impl Driver {
     }
 }
 
+fn answers(log: &str, method: &str, claim: &str) -> usize {
+    let (method, claim) = (format!("method=\"{method}\""), format!(" claim=\"{claim}"));
+    let answered = |line: &&str| line.contains(": claim done") || line.contains(": claim failed");
+    log.lines().filter(answered).filter(|line| line.contains(&method) && line.contains(&claim)).count()
+}
+
 fn kibibytes(status: &str, field: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB")?.parse().ok())
 }
@@ -130,6 +142,23 @@ fn kibibytes(status: &str, field: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_counted_by_method_and_claim() {
+        let line = |method: &str, claim: &str, end: &str| {
+            format!("INFO call{{method=\"{method}\"}}:claim{{namespace=\"n\" claim=\"{claim}\"}}: x: {end}\n")
+        };
+        let log = [
+            line("NodePrepareResources", "a-1", "claim done"),
+            line("NodePrepareResources", "a-1", "something else"),
+            line("NodePrepareResources", "a-2", "claim failed error=x"),
+            line("NodePrepareResources", "b", "claim done"),
+            line("NodeUnprepareResources", "a-1", "claim done"),
+        ]
+        .concat();
+        assert_eq!(answers(&log, "NodePrepareResources", "a-"), 2);
+        assert_eq!(answers(&log, "NodeUnprepareResources", ""), 1);
+    }
 
     #[test]
     fn memory_is_read_from_the_named_field() {

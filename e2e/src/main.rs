@@ -9,6 +9,7 @@ mod context;
 mod dra_socket;
 mod driver;
 mod eventually;
+mod kubelet;
 mod node;
 mod pod;
 mod read_only;
@@ -18,6 +19,7 @@ mod scenarios;
 mod slice_history;
 mod slice_suite;
 mod small_disk;
+mod socket_proxy;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -7,6 +7,8 @@ use tokio::process::Command;
 
 /// The only node.
 pub(crate) const NAME: &str = "node-1";
+/// The kubelet's root folder.
+pub(crate) const KUBELET: &str = "/var/lib/kubelet";
 /// Where drivers keep their data and their DRA sockets.
 pub(crate) const PLUGINS: &str = "/var/lib/kubelet/plugins";
 /// Where the kubelet looks for registration sockets.
@@ -78,5 +80,12 @@ impl ComponentLog {
         let name = format!("driverName=\"{driver}\"");
         let registered = |line: &&str| line.contains("\"Registered DRA plugin\"") && line.contains(&name);
         Ok(self.read()?.lines().filter(registered).count())
+    }
+
+    /// How often the kubelet has begun a call of a driver since (said at verbosity 4 too): `NodePrepareResource` or
+    /// `NodeUnprepareResource`.
+    pub(crate) fn calls(&self, method: &str, driver: &str) -> Result<usize> {
+        let (call, name) = (format!("\"Calling {method}"), format!("driverName=\"{driver}\""));
+        Ok(self.read()?.lines().filter(|line| line.contains(&call) && line.contains(&name)).count())
     }
 }

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod bad_prepares;
+mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
@@ -13,15 +14,20 @@ mod go_driver;
 mod gpu;
 mod hello;
 mod kubelet_away;
+mod lost_calls;
+mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
 mod registration;
 mod restart;
+mod retries;
+mod shares;
 mod slice_client;
 mod slices;
 mod take_over;
 mod turns;
+mod two_drivers;
 mod undone;
 mod wiped_slices;
 
@@ -40,6 +46,11 @@ pub(crate) fn all() -> Vec<Scenario> {
         books::scenarios(),
         kubelet_away::scenarios(),
         bad_prepares::scenarios(),
+        lost_calls::scenarios(),
+        retries::scenarios(),
+        lost_drivers::scenarios(),
+        two_drivers::scenarios(),
+        shares::scenarios(),
         disks::scenarios(),
         take_over::scenarios(),
         turns::scenarios(),

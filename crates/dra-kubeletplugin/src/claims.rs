@@ -63,6 +63,7 @@ pub use store::StoreError;
 pub(crate) use store::{FileRecords, Records};
 
 use crate::{
+    background::TellError,
     claim_status::StatusWriter,
     lock::{FileLock, LockError},
     mutex::locked,
@@ -76,6 +77,7 @@ const PARALLEL_IO: usize = 4;
 /// Everything about the claims of one driver on one node.
 pub(crate) struct Claims<P: DriverPlugin> {
     plugin: Arc<P>,
+    tell: TellError,
     lookup: Lookup,
     disk: Disk,
     kind: Kind,
@@ -99,6 +101,8 @@ pub(crate) struct Claims<P: DriverPlugin> {
 /// What [`Claims`] is made of.
 pub(crate) struct ClaimsConfig<P> {
     pub(crate) plugin: Arc<P>,
+    /// Hears of what goes wrong without a call.
+    pub(crate) tell: TellError,
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) client: kube::Client,
@@ -154,6 +158,7 @@ impl<P: DriverPlugin> Claims<P> {
         let permits = Arc::new(Semaphore::new(PARALLEL_IO));
         Ok(Self {
             plugin: config.plugin,
+            tell: config.tell,
             lookup: Lookup::new(config.client, config.driver.clone(), config.node),
             driver: config.driver,
             status: config.status,

@@ -107,9 +107,14 @@ pub(crate) struct Files {
 
 /// Looks at the disk.
 pub(crate) fn files() -> Result<Files> {
-    let data = Path::new(node::PLUGINS).join(DRIVER);
+    files_of(Path::new(node::KUBELET), DRIVER)
+}
+
+/// Looks for the files of another driver, or below another kubelet root.
+pub(crate) fn files_of(kubelet_root: &Path, driver: &str) -> Result<Files> {
+    let data = kubelet_root.join("plugins").join(driver);
     let mut files = Files { cdi: list(Path::new(node::CDI))?, ..Files::default() };
-    files.sockets = list(Path::new(node::PLUGIN_REGISTRY))?;
+    files.sockets = list(&kubelet_root.join("plugins_registry"))?;
     files
         .sockets
         .extend(list(&data)?.into_iter().filter(|path| path.extension().is_some_and(|end| end == "sock")));

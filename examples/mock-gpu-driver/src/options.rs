@@ -74,6 +74,9 @@ pub(crate) struct RunOptions {
     /// For tests: prepare fails for claims with one of these devices.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) fail_prepare: Vec<DeviceName>,
+    /// For tests: one more driver of this name in the same process, with the same GPUs and settings but no addresses.
+    #[arg(long, env = "SECOND_DRIVER", value_name = "NAME")]
+    pub(crate) second_driver: Option<DriverName>,
     /// For tests: which boot of the machine this is, instead of what the kernel says.
     #[arg(long, env = "BOOT_ID", value_name = "ID")]
     pub(crate) boot_id: Option<String>,

@@ -9,12 +9,23 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     inventory::Inventory,
-    options::{LogFormat, RunOptions},
+    options::{LogFormat, Place, RunOptions},
     plugin::MockGpus,
 };
 
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
+    match options.second_driver.clone() {
+        None => serve(options).await,
+        Some(driver_name) => {
+            let place = Place { driver_name, ..options.place.clone() };
+            let second = RunOptions { place, metrics_address: None, health_address: None, ..options.clone() };
+            tokio::try_join!(serve(options), serve(second)).map(drop)
+        }
+    }
+}
+
+async fn serve(options: RunOptions) -> anyhow::Result<()> {
     let client = client(options.kubeconfig.as_deref()).await?;
     let inventory = match &options.inventory {
         Some(file) => Inventory::from_file(file)?,

@@ -55,7 +55,7 @@ impl<P: DriverPlugin> Claims<P> {
         for uid in uids {
             if let Err(error) = self.collect(&uid, registered).await {
                 let message = format!("claim {uid}, whose object is gone, could not be collected: {error}");
-                self.plugin.on_background_error(&BackgroundError::Recovery { message });
+                (self.tell)(BackgroundError::Recovery { message });
             }
         }
     }

@@ -35,12 +35,12 @@ impl<P: DriverPlugin> Claims<P> {
         while let Err(error) = self.adopt_all(Instant::now() + PATIENCE).await {
             let message =
                 format!("claims of another program cannot be adopted, so none are prepared: {error}");
-            self.plugin.on_background_error(&BackgroundError::Recovery { message });
+            (self.tell)(BackgroundError::Recovery { message });
             tokio::time::sleep(ADOPT_AGAIN).await;
         }
         self.recovered.send_replace(true);
         if let Err(error) = self.heal_files().await {
-            self.plugin.on_background_error(&BackgroundError::Recovery { message: error.to_string() });
+            (self.tell)(BackgroundError::Recovery { message: error.to_string() });
         }
         while left > 0 {
             tokio::time::sleep(RETRY).await;
@@ -58,7 +58,7 @@ impl<P: DriverPlugin> Claims<P> {
                 if let Err(error) = self.undo_older(&uid).await {
                     left += 1;
                     let message = format!("claim {uid} of an earlier boot could not be undone: {error}");
-                    self.plugin.on_background_error(&BackgroundError::Recovery { message });
+                    (self.tell)(BackgroundError::Recovery { message });
                 }
             }
             // Another try comes with the next start.

@@ -2,6 +2,7 @@
 //! able to say so.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
@@ -18,7 +19,7 @@ use tonic::{
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{Operations, grpc::Probes, pages};
-use crate::own_thread::OwnThread;
+use crate::{error::StartError, own_thread::OwnThread};
 
 /// A client that does nothing does not keep its connection for longer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(60);
@@ -38,8 +39,31 @@ pub(crate) struct OperationsServer {
     _thread: OwnThread,
 }
 
+/// Listens on each address; early in a start, as it fails if one is taken.
+pub(crate) fn bind_operations(
+    addresses: &BTreeSet<SocketAddr>,
+) -> Result<Vec<OperationsListener>, StartError> {
+    let bind = |&address: &SocketAddr| {
+        OperationsListener::bind(address).map_err(|source| StartError::Operations { address, source })
+    };
+    addresses.iter().map(bind).collect()
+}
+
+/// Serves them.
+pub(crate) fn serve_operations(
+    listeners: Vec<OperationsListener>,
+    operations: &Operations,
+) -> Result<Vec<OperationsServer>, StartError> {
+    let serve = |listener: OperationsListener| {
+        let address = listener.address();
+        let served = listener.serve(operations.clone());
+        served.map_err(|source| StartError::Operations { address, source })
+    };
+    listeners.into_iter().map(serve).collect()
+}
+
 impl OperationsListener {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+    fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -50,7 +74,7 @@ impl OperationsListener {
         self.address
     }
 
-    pub(crate) fn serve(self, operations: Operations) -> io::Result<OperationsServer> {
+    fn serve(self, operations: Operations) -> io::Result<OperationsServer> {
         let Self { listener, address } = self;
         let probes = HealthServer::new(Probes(operations.clone()));
         let service = tower::service_fn(move |request| answer(operations.clone(), probes.clone(), request));

@@ -13,6 +13,7 @@ use dra_kubeletplugin::wire::dra_v1::{
 use dra_testkit::TempNode;
 use dra_testkit::api::{ApiServer, ServedApi};
 use dra_testkit::kubelet::ClaimRef;
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
@@ -69,6 +70,11 @@ impl Node {
 
     /// Starts a process and waits until it answers. One at a time.
     pub(crate) async fn start(&self, pod_uid: &str, prepare_delay: Duration) -> Instance {
+        self.start_with_log(pod_uid, prepare_delay, "off,mock_gpu_driver::plugin=debug").await
+    }
+
+    /// The same with a log of one's own choice.
+    pub(crate) async fn start_with_log(&self, pod_uid: &str, prepare_delay: Duration, log: &str) -> Instance {
         let before = self.sockets();
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         let options = [
@@ -83,7 +89,7 @@ impl Node {
         let arguments =
             std::iter::once("run").chain(options.iter().flat_map(|(name, value)| [*name, value.as_str()]));
         let mut command = program(arguments);
-        command.env("RUST_LOG", "off,mock_gpu_driver::plugin=debug");
+        command.env("RUST_LOG", log);
         command.stderr(File::options().append(true).open(self.log()).unwrap());
         let process = Running::start(command);
         let patience = Instant::now() + PATIENCE;
@@ -96,6 +102,12 @@ impl Node {
                 return Instance { process, client: DraPluginClient::new(channel) };
             }
         }
+    }
+
+    /// Sockets of all processes, of both kinds.
+    pub(crate) fn all_sockets(&self) -> Vec<PathBuf> {
+        let registry = files_below(&self.folders.plugins_registry());
+        self.sockets().into_iter().chain(registry).collect()
     }
 
     fn sockets(&self) -> BTreeSet<PathBuf> {
@@ -131,6 +143,22 @@ impl Instance {
         let answer = self.client.clone().node_unprepare_resources(request).await.ok()?;
         let answer = answer.into_inner().claims.remove(&claim.uid).expect("the claim is answered");
         Some(if answer.error.is_empty() { Ok(()) } else { Err(answer.error) })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits until it has ended by itself; gives its exit code and how long that took.
+    pub(crate) async fn wait_ended(&self, within: Duration) -> (Option<i32>, Duration) {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.ended() {
+                return (status.code(), start.elapsed());
+            }
+            assert!(start.elapsed() < within, "it has not ended after {within:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Ends it without warning.

@@ -11,4 +11,5 @@ mod calls;
 mod demo;
 mod instance;
 mod program;
+mod stop;
 mod two_processes;

@@ -149,8 +149,10 @@ async fn start(
         Ok(instance) => Arc::new(instance),
         Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
     };
+    let noted = Arc::clone(&world);
     let config = ClaimsConfig {
         plugin: Arc::new(Driver { world: Arc::clone(&world), process: id }),
+        tell: Arc::new(move |error| noted.note(format!("process {id}: {error}"))),
         driver: DRIVER.parse().unwrap(),
         node: NODE.parse().unwrap(),
         client: client(&world),

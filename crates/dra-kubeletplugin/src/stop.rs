@@ -1,0 +1,73 @@
+//! Watches over a plugin's servers, and takes the plugin down in order and in time.
+
+use std::{path::Path, time::Duration};
+
+use futures::future::{join, join_all};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::RunError,
+    operations::OperationsServer,
+    own_thread::{LAST_CALLS, ServerEnd},
+    registration::RegistrationServer,
+    server::DraServer,
+};
+
+/// What has to be taken down in order.
+pub(crate) struct Parts {
+    pub(crate) registrar: RegistrationServer,
+    pub(crate) registrar_end: ServerEnd,
+    pub(crate) dra: DraServer,
+    /// Ends once this instance does not publish any more.
+    pub(crate) turns: JoinHandle<()>,
+    /// Metrics and probes.
+    pub(crate) served: Vec<OperationsServer>,
+    /// What all of this may take.
+    pub(crate) stop_within: Duration,
+}
+
+impl Parts {
+    /// Runs until `stop`, or until a server has ended by itself; then takes all down.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), RunError> {
+        let failed = |server, path: &Path, reason: String| {
+            Err(RunError::Server { server, path: path.to_owned(), reason })
+        };
+        let outcome = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            ended = &mut self.registrar_end => {
+                let reason = match ended {
+                    Ok(Err(reason)) => reason,
+                    Ok(Ok(())) => "it stopped accepting".to_owned(),
+                    Err(_) => "its thread panicked".to_owned(),
+                };
+                failed("registration", self.registrar.path(), reason)
+            }
+            reason = self.dra.ended() => failed("DRA", self.dra.path(), reason),
+        };
+        stop.cancel();
+        self.take_down().await;
+        outcome
+    }
+
+    /// The kubelet first loses sight of the plugin, then calls in flight end, then the socket goes and another instance
+    /// may publish. Metrics and probes are the last: until then they say that the plugin is stopping.
+    async fn take_down(mut self) {
+        let deadline = Instant::now() + self.stop_within.saturating_sub(LAST_CALLS);
+        join(drop_elsewhere(self.registrar), self.dra.drain(deadline)).await;
+        drop(self.dra);
+        // It has begun to end with the first of these steps. If it needs longer it goes on, if the process does.
+        if timeout_at(deadline, self.turns).await.is_err() {
+            tracing::warn!("a write of ResourceSlices did not end in time");
+        }
+        join_all(self.served.into_iter().map(drop_elsewhere)).await;
+    }
+}
+
+/// Takes a server down, off the async workers: that waits for its thread. If that panics, the process is ending anyway.
+async fn drop_elsewhere(server: impl Send + 'static) {
+    let _ = tokio::task::spawn_blocking(move || drop(server)).await;
+}
