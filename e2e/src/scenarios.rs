@@ -10,9 +10,10 @@ mod cluster;
 mod disks;
 mod footprint;
 mod go_driver;
-mod gpu;
+pub(crate) mod gpu;
 mod hello;
 mod kubelet_away;
+mod long_name;
 mod metadata;
 mod operations;
 mod pods;
@@ -23,6 +24,7 @@ mod slices;
 mod take_over;
 mod turns;
 mod undone;
+pub(crate) mod updates;
 mod wiped_slices;
 
 use crate::scenario::Scenario;
@@ -44,6 +46,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         take_over::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
+        updates::scenarios(),
+        long_name::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
         api_server::scenarios(),
