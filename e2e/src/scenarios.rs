@@ -7,6 +7,7 @@ mod books;
 mod cdi;
 mod claims;
 mod cluster;
+mod crash_loop;
 mod disks;
 mod footprint;
 mod go_driver;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         undone::scenarios(),
         updates::scenarios(),
         long_name::scenarios(),
+        crash_loop::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
         api_server::scenarios(),
