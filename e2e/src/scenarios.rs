@@ -8,12 +8,14 @@ mod books;
 mod cdi;
 mod claims;
 mod cluster;
+mod crash_loop;
 mod disks;
 mod footprint;
 mod go_driver;
-mod gpu;
+pub(crate) mod gpu;
 mod hello;
 mod kubelet_away;
+mod long_name;
 mod lost_calls;
 mod lost_drivers;
 mod metadata;
@@ -29,6 +31,7 @@ mod take_over;
 mod turns;
 mod two_drivers;
 mod undone;
+pub(crate) mod updates;
 mod wiped_slices;
 
 use crate::scenario::Scenario;
@@ -55,6 +58,9 @@ pub(crate) fn all() -> Vec<Scenario> {
         take_over::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
+        updates::scenarios(),
+        long_name::scenarios(),
+        crash_loop::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
         api_server::scenarios(),
