@@ -257,13 +257,14 @@ async fn perform(
             let told: Vec<&str> = devices.iter().map(|device| device.device_name.as_str()).collect();
             assert_eq!(told, lab.devices(name), "{at}");
             let can_inject = node.cdi_devices();
+            let state = node.state();
+            let record = state.record(lab.uid(name)).unwrap_or_else(|| panic!("{at}: {state:#?}"));
+            let apart = if record.foreign_cdi.is_some() { "-adopted" } else { "" };
             for device in &devices {
-                let id = format!("k8s.{DRIVER}/claim={}-{}", lab.uid(name), device.device_name);
+                let id = format!("k8s.{DRIVER}/claim={}-{}{apart}", lab.uid(name), device.device_name);
                 assert_eq!(device.cdi_device_ids, [id.as_str()], "{at}");
                 assert!(can_inject.contains(&id), "{at}: {id}: {can_inject:?}");
             }
-            let state = node.state();
-            let record = state.record(lab.uid(name)).unwrap_or_else(|| panic!("{at}: {state:#?}"));
             state.check_prepared(record, at);
         }
         Step::Unprepare(name) => {
