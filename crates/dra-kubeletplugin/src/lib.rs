@@ -2,6 +2,7 @@
 
 mod accepted;
 mod adopt;
+mod boot;
 mod claim;
 mod claim_status;
 mod claims;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, DirBuilder},
+    fs::DirBuilder,
     io,
     net::SocketAddr,
     os::unix::fs::DirBuilderExt as _,
@@ -21,8 +21,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    boot::{BOOT_ID, boot_id},
     claim_status::{StatusWriter, WriterConfig},
-    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
+    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, Lookup, OpenError},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     health::{HealthReporter, keep_tainted},
@@ -46,8 +47,6 @@ use crate::{
     },
 };
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// How long a second instance waits for the first to go: a pod being replaced, say.
 const INSTANCE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,7 +68,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handle, StartError> {
     let paths = Paths::new(&options.kubelet_root, &options.driver, options.pod_uid.as_deref(), start_id())?;
     make_folders(&options.kubelet_root, &paths)?;
-    let boot_id = boot_id(options.boot_id.as_deref())?;
+    let boot_id = boot_id(options.boot_id.as_deref())
+        .map_err(|source| StartError::BootId { path: BOOT_ID.into(), source })?;
     let plugin = Arc::new(plugin);
     let instance = join_instances(&options, &paths.data).await?;
     let listeners = bind_operations(&options.operations)?;
@@ -169,19 +169,6 @@ fn make_folders(root: &Path, paths: &Paths) -> Result<(), StartError> {
     made.map_err(|source| StartError::DataFolder { path: paths.data.clone(), source })
 }
 
-/// It becomes the name of a folder.
-fn boot_id(given: Option<&str>) -> Result<String, StartError> {
-    let fail = |source| StartError::BootId { path: BOOT_ID.into(), source };
-    let id = match given {
-        Some(id) => id.to_owned(),
-        None => fs::read_to_string(BOOT_ID).map_err(fail)?.trim().to_owned(),
-    };
-    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return Err(fail(io::Error::other(format!("{id:?} is no boot id: letters, digits and '-' only"))));
-    }
-    Ok(id)
-}
-
 async fn join_instances(options: &Options, data: &Path) -> Result<Arc<Instance>, StartError> {
     let deadline = Instant::now() + INSTANCE_PATIENCE;
     let joined = Instance::join(data, options.pod_uid.as_deref(), deadline).await;
@@ -212,8 +199,7 @@ async fn open_claims<P: DriverPlugin>(
     let config = ClaimsConfig {
         plugin,
         driver: options.driver.clone(),
-        node: options.node.clone(),
-        client: options.client.clone(),
+        lookup: Lookup::new(options.client.clone(), options.driver.clone(), options.node.clone()),
         records: Arc::new(FileRecords::in_folder(&paths.data)),
         cdi,
         kind,

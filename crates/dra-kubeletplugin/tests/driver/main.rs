@@ -24,6 +24,7 @@ mod overlapping_calls;
 mod prepare;
 mod publishing_turns;
 mod registration;
+mod release;
 mod restart;
 mod roll_back;
 mod several_instances;
