@@ -23,6 +23,7 @@ mod model;
 mod prepare;
 mod record;
 mod recover;
+mod release;
 mod repair;
 mod states;
 mod store;
@@ -42,7 +43,7 @@ use tokio::task::spawn_blocking;
 
 use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
-use dra_resourceslice::{DriverName, NodeName};
+use dra_resourceslice::DriverName;
 use tokio::{
     sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch},
     time::Instant,
@@ -52,12 +53,12 @@ pub(crate) use failure::Failure;
 pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
 use locks::Locks;
-use lookup::Lookup;
+pub(crate) use lookup::Lookup;
 pub(crate) use memory::ClaimCounts;
 use memory::Memory;
 pub(crate) use metadata_files::MetadataFiles;
 pub(crate) use record::AnsweredDevice;
-pub(crate) use repair::{DamagedRecord, damaged_records, lock_claim, tell_of_change};
+pub(crate) use repair::{DamagedRecord, any_records, damaged_records, lock_claim, tell_of_change};
 use store::Store;
 pub use store::StoreError;
 pub(crate) use store::{FileRecords, Records};
@@ -104,8 +105,7 @@ pub(crate) struct ClaimsConfig<P> {
     /// Hears of what goes wrong without a call.
     pub(crate) tell: TellError,
     pub(crate) driver: DriverName,
-    pub(crate) node: NodeName,
-    pub(crate) client: kube::Client,
+    pub(crate) lookup: Lookup,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
@@ -159,7 +159,7 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(Self {
             plugin: config.plugin,
             tell: config.tell,
-            lookup: Lookup::new(config.client, config.driver.clone(), config.node),
+            lookup: config.lookup,
             driver: config.driver,
             status: config.status,
             disk: Disk { store, older, cdi: config.cdi, metadata: MetadataFiles::in_folder(data), permits },

@@ -3,6 +3,7 @@
 mod accepted;
 mod adopt;
 mod background;
+mod boot;
 mod claim;
 mod claim_status;
 mod claims;

@@ -11,4 +11,4 @@ pub(crate) use server::RegistrationServer;
 pub use state::Registration;
 pub(crate) use state::{Event, Events, follow};
 pub(crate) use surroundings::Surroundings;
-pub(crate) use sweep::keep_swept;
+pub(crate) use sweep::{Sweep, keep_swept, sweep_dead_sockets};

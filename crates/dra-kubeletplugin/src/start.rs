@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     background::{TellError, hand_errors_to},
+    boot::{BOOT_ID, boot_id},
     claim_status::{StatusWriter, WriterConfig},
-    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, OpenError},
+    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, Lookup, OpenError},
     error::StartError,
     handle::Handle,
     health::{HealthReporter, HealthVersion, Tainting},
@@ -50,7 +51,8 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let paths =
         Paths::new(&options.kubelet_root, &options.driver, options.pod_uid.as_deref(), node::start_id())?;
     node::make_folders(&options.kubelet_root, &paths)?;
-    let boot_id = node::boot_id(options.boot_id.as_deref())?;
+    let boot_id = boot_id(options.boot_id.as_deref())
+        .map_err(|source| StartError::BootId { path: BOOT_ID.into(), source })?;
     let plugin = Arc::new(plugin);
     let metrics = Metrics::new();
     let tell = hand_errors_to(Arc::clone(&plugin), metrics.clone()).map_err(StartError::Thread)?;
@@ -198,8 +200,7 @@ async fn open_claims<P: DriverPlugin>(
         plugin,
         tell,
         driver: options.driver.clone(),
-        node: options.node.clone(),
-        client: options.client.clone(),
+        lookup: Lookup::new(options.client.clone(), options.driver.clone(), options.node.clone()),
         records: Arc::new(FileRecords::in_folder(&paths.data)),
         cdi,
         kind,

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "demo")]
 mod demo;
+mod go_books;
 mod inventory;
 mod options;
 mod plugin;

@@ -56,6 +56,9 @@ pub(crate) struct RunOptions {
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
+    /// Checkpoint of the driver on the Go helper that served this node before: its claims are taken over.
+    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
+    pub(crate) adopt_from: Option<PathBuf>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
     #[arg(long, env = "METRICS_ADDRESS", value_name = "IP:PORT")]
     pub(crate) metrics_address: Option<SocketAddr>,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dra_kubeletplugin::{
-    AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceMetadata, DeviceName, DriverName, DriverPlugin,
-    HeldClaim, NodeName, PluginError, PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceMetadata, DeviceName,
+    DriverName, DriverPlugin, HeldClaim, NodeName, PluginError, PrepareContext, Prepared,
 };
 
-use crate::inventory::Inventory;
+use crate::{go_books::GoBooks, inventory::Inventory};
 
 /// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
 /// uses, and the published attributes of each as device metadata.
@@ -20,6 +20,8 @@ pub(crate) struct MockGpus {
     /// Those that the delay is for; all if it names none.
     pub(crate) slow_devices: Vec<DeviceName>,
     pub(crate) fail_prepare: Vec<DeviceName>,
+    /// Of the driver that served the node before, if it is to be taken over.
+    pub(crate) go_books: Option<GoBooks>,
 }
 
 impl DriverPlugin for MockGpus {
@@ -49,7 +51,17 @@ impl DriverPlugin for MockGpus {
     async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
         let names = claim.devices.iter().map(|held| &held.device_ref().device);
         tracing::debug!(claim = %claim.claim, devices = list(names), reason = ?claim.reason, "unprepare");
-        Ok(())
+        match &self.go_books {
+            Some(books) => books.strike(&claim.claim.uid).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
+        match &self.go_books {
+            Some(books) => books.claims(which).await,
+            None => Ok(Vec::new()),
+        }
     }
 }
 

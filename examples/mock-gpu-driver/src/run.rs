@@ -8,6 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    go_books::GoBooks,
     inventory::Inventory,
     options::{LogFormat, Place, RunOptions},
     plugin::MockGpus,
@@ -33,7 +34,9 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
     };
     let pool = options.node_name.as_str().parse()?;
     let resources = DriverResources::new().pool(pool, inventory.pool().clone());
+    let driver = &options.place.driver_name;
     let plugin = MockGpus {
+        go_books: options.adopt_from.map(|file| GoBooks::new(file, driver.clone())),
         inventory,
         driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),

@@ -256,7 +256,9 @@ impl<P: DriverPlugin> Claims<P> {
         let shown = record.clone();
         let _change = self.changes.read().await;
         let answer = self.disk.run(move |store, cdi| {
-            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts, &record.former_cdi)?;
+            let devices = resolved(prepared.devices);
+            let (former, foreign) = (&record.former_cdi, record.foreign_cdi.as_deref());
+            let answer = cdi::answer(&kind, &claim, devices, &mounts, former, foreign)?;
             files.ensure(claim.uid(), &record.metadata)?;
             let id = file_id(claim.uid())?;
             if let Some(bytes) = &answer.cdi

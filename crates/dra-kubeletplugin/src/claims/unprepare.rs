@@ -74,14 +74,28 @@ impl<P: DriverPlugin> Claims<P> {
         match found {
             Found::Nothing if of_older_boot => Ok(()),
             Found::Nothing => self.unprepare_unknown(claim).await,
+            found => self.undo_found(found, claim, UnprepareReason::Unprepare, deadline).await,
+        }
+    }
+
+    /// Undoes whatever was found stored of a claim. The caller has the claim's lock.
+    pub(super) async fn undo_found(
+        &self,
+        found: Found,
+        claim: ClaimRef,
+        reason: UnprepareReason,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        match found {
+            Found::Nothing => Ok(()),
             // What can be read of a later format's record is enough for that.
             Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } => {
-                self.undo(phase, &record, UnprepareReason::Unprepare, Then::Forget, deadline).await
+                self.undo(phase, &record, reason, Then::Forget, deadline).await
             }
-            Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
+            Found::Newer { record: None, .. } => self.unprepare_unread(claim, reason).await,
             Found::Damaged { path, why } => {
                 tracing::warn!(%claim, path = %path.display(), why, "unpreparing a claim whose record is damaged");
-                self.unprepare_unread(claim).await
+                self.unprepare_unread(claim, reason).await
             }
         }
     }
@@ -180,9 +194,9 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     /// All that is known is which claim it is.
-    async fn unprepare_unread(&self, claim: ClaimRef) -> Result<(), Failure> {
+    async fn unprepare_unread(&self, claim: ClaimRef, reason: UnprepareReason) -> Result<(), Failure> {
         let uid = claim.uid.clone();
-        let held = HeldClaim { claim, devices: Vec::new(), state: None, reason: UnprepareReason::Unprepare };
+        let held = HeldClaim { claim, devices: Vec::new(), state: None, reason };
         self.call_undo(Undo::Unprepare, held).await?;
         self.forget(uid).await
     }

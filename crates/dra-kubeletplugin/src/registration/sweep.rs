@@ -42,13 +42,13 @@ pub(crate) async fn keep_swept(
 }
 
 /// A folder to sweep, and which names in it may be touched.
-struct Sweep<'a> {
-    folder: &'a Path,
-    ours: &'a (dyn Fn(&str) -> bool + Sync),
+pub(crate) struct Sweep<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) ours: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 /// Removes dead sockets. What cannot be read or removed is left and told in the log.
-async fn sweep_dead_sockets(sweeps: &[Sweep<'_>]) -> Vec<PathBuf> {
+pub(crate) async fn sweep_dead_sockets(sweeps: &[Sweep<'_>]) -> Vec<PathBuf> {
     let mut suspects = Vec::new();
     for Sweep { folder, ours } in sweeps {
         for path in sockets_in(folder, *ours) {

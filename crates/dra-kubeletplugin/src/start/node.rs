@@ -1,16 +1,13 @@
 //! What a start needs to know of the node, and to find on it.
 
 use std::{
-    fs::{self, DirBuilder},
-    io,
+    fs::DirBuilder,
     os::unix::fs::DirBuilderExt as _,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use crate::{error::StartError, paths::Paths};
-
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// New at each start, so that no socket name is ever used twice.
 pub(super) fn start_id() -> u32 {
@@ -29,17 +26,4 @@ pub(super) fn make_folders(root: &Path, paths: &Paths) -> Result<(), StartError>
     }
     let made = DirBuilder::new().recursive(true).mode(0o750).create(&paths.data);
     made.map_err(|source| StartError::DataFolder { path: paths.data.clone(), source })
-}
-
-/// Which boot this is. It becomes the name of a folder.
-pub(super) fn boot_id(given: Option<&str>) -> Result<String, StartError> {
-    let fail = |source| StartError::BootId { path: BOOT_ID.into(), source };
-    let id = match given {
-        Some(id) => id.to_owned(),
-        None => fs::read_to_string(BOOT_ID).map_err(fail)?.trim().to_owned(),
-    };
-    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return Err(fail(io::Error::other(format!("{id:?} is no boot id: letters, digits and '-' only"))));
-    }
-    Ok(id)
 }

@@ -28,6 +28,7 @@ mod prepare;
 mod publishing_turns;
 mod reallocated;
 mod registration;
+mod release;
 mod restart;
 mod roll_back;
 mod several_instances;

@@ -54,7 +54,7 @@ pub(crate) enum Change {
 
 use Step::{Asked, Collected, LoseCdiFolder, LoseMetadataFolder, Prepare, Refused, Unprepare};
 
-const FIRST: &str = "boot-1";
+pub(crate) const FIRST: &str = "boot-1";
 
 /// All stories.
 pub(crate) fn all() -> Vec<Script> {
@@ -337,7 +337,7 @@ impl Life {
         life(steps)
     }
 
-    fn dies_at(mut self, point: &str) -> Self {
+    pub(crate) fn dies_at(mut self, point: &str) -> Self {
         self.fault.death = Some(point.to_owned());
         self
     }

@@ -26,6 +26,7 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "NUM_DEVICES",
         "INVENTORY",
         "POD_UID",
+        "ADOPT_FROM",
         "LOG_FORMAT",
         "PREPARE_DELAY",
         "SLOW_DEVICES",

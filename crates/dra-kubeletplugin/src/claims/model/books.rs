@@ -226,6 +226,8 @@ impl Books {
             UnprepareReason::Reallocated => whole && page.reallocated,
             UnprepareReason::Orphan => gone && (!whole || on_its_way || page.reallocated),
             UnprepareReason::Reboot => page.prepare_boot < boot,
+            // Nobody does that here.
+            UnprepareReason::Released => false,
         };
         if !allowed {
             return Some(format!("{call} of {} because of {:?}: no cause", held.claim, held.reason));
