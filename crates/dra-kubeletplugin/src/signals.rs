@@ -7,15 +7,17 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Completes at the first SIGTERM or SIGINT. A second one ends the process at once, with code 1, and so does the first if
-/// the future has been dropped by then.
+/// The future completes at the first SIGTERM or SIGINT. A second one ends the process at once, with code 1, and so does
+/// the first if the future has been dropped by then.
 ///
-/// Signals are waited for on a thread of their own: a driver that blocks the runtime can be ended too.
+/// Signals are caught from the moment this returns: call it before [`start`](crate::start()), as a signal that comes
+/// earlier kills the process and leaves its sockets. They are waited for on a thread of their own: a driver that blocks the
+/// runtime can be ended too.
 ///
 /// # Errors
 ///
 /// The handlers or the thread cannot be made.
-pub async fn terminate() -> io::Result<()> {
+pub fn terminate() -> io::Result<impl Future<Output = ()> + Send> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let mut signals = {
         let _entered = runtime.enter();
@@ -34,7 +36,7 @@ pub async fn terminate() -> io::Result<()> {
         })
     })?;
     // The sender is only dropped with the process.
-    first.await.map_err(io::Error::other)
+    Ok(async { first.await.unwrap_or_default() })
 }
 
 struct Signals {

@@ -27,6 +27,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
 }
 
 async fn serve(options: RunOptions) -> anyhow::Result<()> {
+    let stop = signals::terminate()?;
     let client = client(options.kubeconfig.as_deref()).await?;
     let inventory = match &options.inventory {
         Some(file) => Inventory::from_file(file)?,
@@ -68,7 +69,7 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
             }
         }
     });
-    Ok(handle.shutdown_on(signals::terminate()).await?)
+    Ok(handle.shutdown_on(stop).await?)
 }
 
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
