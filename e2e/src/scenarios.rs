@@ -22,6 +22,7 @@ mod registration;
 mod restart;
 mod slice_client;
 mod slices;
+mod soak;
 mod take_over;
 mod turns;
 mod undone;
@@ -58,6 +59,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        soak::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }
