@@ -20,7 +20,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use crate::{driver::Driver, eventually::eventually, node, scenario::Tier};
+use crate::{SoakOptions, driver::Driver, eventually::eventually, node, scenario::Tier};
 
 /// What all scenarios of a run share.
 pub(crate) struct Setup {
@@ -30,6 +30,7 @@ pub(crate) struct Setup {
     pub(crate) binaries: PathBuf,
     pub(crate) helpers: PathBuf,
     pub(crate) scratch: PathBuf,
+    pub(crate) soak: SoakOptions,
 }
 
 /// One scenario's own.
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     pub(crate) namespace: String,
     /// A folder of its own. Its regular files are kept when something fails.
     pub(crate) scratch: PathBuf,
+    pub(crate) soak: SoakOptions,
     binaries: PathBuf,
     helpers: PathBuf,
     drivers: Mutex<Vec<Driver>>,
@@ -61,6 +63,7 @@ impl Context {
             kubernetes: setup.kubernetes.clone(),
             namespace,
             scratch,
+            soak: setup.soak,
             binaries: setup.binaries.clone(),
             helpers: setup.helpers.clone(),
             drivers: Mutex::default(),

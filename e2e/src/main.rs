@@ -20,11 +20,12 @@ mod slice_history;
 mod slice_suite;
 mod small_disk;
 mod socket_proxy;
+mod soak;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Args, Parser};
 
 use context::Setup;
 use scenario::Tier;
@@ -56,6 +57,19 @@ struct Cli {
     /// Where to write how many passed and failed.
     #[arg(long)]
     summary: Option<PathBuf>,
+    #[command(flatten)]
+    soak: SoakOptions,
+}
+
+/// What may be said of the soak; the rest is for its scenario to say.
+#[derive(Args, Clone, Copy)]
+struct SoakOptions {
+    /// How long the soak lasts, without the waits for a quiet node.
+    #[arg(long = "soak-minutes")]
+    minutes: Option<u64>,
+    /// What the soak draws its events with, as an earlier run has printed it.
+    #[arg(long = "soak-seed")]
+    seed: Option<u64>,
 }
 
 #[tokio::main]
@@ -87,6 +101,7 @@ async fn run(cli: Cli) -> Result<bool> {
         binaries: cli.binaries,
         helpers: cli.helpers,
         scratch: cli.scratch,
+        soak: cli.soak,
     };
     let count = runner::run(&setup, &chosen).await;
     if let Some(summary) = cli.summary {

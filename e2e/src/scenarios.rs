@@ -27,6 +27,7 @@ mod retries;
 mod shares;
 mod slice_client;
 mod slices;
+mod soak;
 mod take_over;
 mod turns;
 mod two_drivers;
@@ -69,6 +70,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        soak::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }

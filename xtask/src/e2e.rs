@@ -39,6 +39,35 @@ pub(crate) struct Options {
     /// Leave the last cluster running, for `cargo xtask cluster exec --dir target/e2e/cluster`.
     #[arg(long)]
     keep: bool,
+    #[arg(skip)]
+    soak: Option<SoakOptions>,
+}
+
+/// How to soak.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct SoakOptions {
+    /// How long, without the waits for a quiet node.
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// What the events are drawn with; an earlier run has printed it [default: another one each time].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// On which version.
+    #[arg(long, default_value_t = Version::NEWEST)]
+    kubernetes: Version,
+}
+
+impl From<SoakOptions> for Options {
+    fn from(soak: SoakOptions) -> Self {
+        Self {
+            tier: Tier::Full,
+            kubernetes: Some(soak.kubernetes),
+            only: Some("soak_".to_owned()),
+            feature_gates: None,
+            keep: false,
+            soak: Some(soak),
+        }
+    }
 }
 
 /// What the scenarios of one or several versions came to.
@@ -66,7 +95,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let mut total = Count::default();
     for (index, leg) in legs.iter().enumerate() {
         let keep = options.keep && index + 1 == legs.len();
-        let count = run_leg(root, &tools, leg, options.only.as_deref(), keep)?;
+        let count = run_leg(root, &tools, leg, options, keep)?;
         total.passed += count.passed;
         total.failed += count.failed;
     }
@@ -76,7 +105,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn run_leg(root: &Path, tools: &tools::Tools, leg: &Leg, only: Option<&str>, keep: bool) -> Result<Count> {
+fn run_leg(root: &Path, tools: &tools::Tools, leg: &Leg, options: &Options, keep: bool) -> Result<Count> {
     let programs = build::ensure(root, leg.kubernetes)?;
     let place = root.join("target/e2e");
     let cluster = Cluster::in_dir(place.join("cluster"));
@@ -87,7 +116,7 @@ fn run_leg(root: &Path, tools: &tools::Tools, leg: &Leg, only: Option<&str>, kee
         return Err(error.context(save_logs(&cluster, &place, leg)?));
     }
     let scratch = place.join("scratch");
-    let count = run_scenarios(&cluster, tools, leg, only, &scratch);
+    let count = run_scenarios(&cluster, tools, leg, options, &scratch);
     let failed = count.as_ref().map_or(true, |count| count.failed > 0);
     let saved = if failed { Some(save_logs(&cluster, &place, leg)?) } else { None };
     if keep {
@@ -108,7 +137,7 @@ fn run_scenarios(
     cluster: &Cluster,
     tools: &tools::Tools,
     leg: &Leg,
-    only: Option<&str>,
+    options: &Options,
     scratch: &Path,
 ) -> Result<Count> {
     if scratch.exists() {
@@ -127,8 +156,13 @@ fn run_scenarios(
     ] {
         command.extend([option.into(), value]);
     }
-    if let Some(only) = only {
-        command.extend(["--only".into(), only.into()]);
+    let soak = options.soak;
+    for (option, value) in [
+        ("--only", options.only.clone()),
+        ("--soak-minutes", soak.map(|soak| soak.minutes.to_string())),
+        ("--soak-seed", soak.and_then(|soak| soak.seed).map(|seed| seed.to_string())),
+    ] {
+        command.extend(value.into_iter().flat_map(|value| [option.into(), value.into()]));
     }
     let mut command = cluster.inside(&command)?;
     let status = command.status().with_context(|| format!("running {command:?}"))?;

@@ -32,6 +32,8 @@ enum Task {
     Cluster(cluster::Command),
     /// Test against real Kubernetes: build what is missing, start it, run the scenarios, stop it.
     E2e(e2e::Options),
+    /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
+    Soak(e2e::SoakOptions),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
+        Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }
 
