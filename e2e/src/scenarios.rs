@@ -10,16 +10,19 @@ mod cluster;
 mod disks;
 mod footprint;
 mod go_driver;
+mod go_faults;
 mod gpu;
 mod hello;
 mod kubelet_away;
 mod metadata;
 mod operations;
 mod pods;
+mod refusal;
 mod registration;
 mod restart;
 mod slice_client;
 mod slices;
+mod stop;
 mod take_over;
 mod turns;
 mod undone;
@@ -36,6 +39,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         hello::scenarios(),
         operations::scenarios(),
         registration::scenarios(),
+        refusal::scenarios(),
+        stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
         kubelet_away::scenarios(),
@@ -46,6 +51,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         undone::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
+        go_faults::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),
