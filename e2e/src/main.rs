@@ -19,8 +19,8 @@ mod scenarios;
 mod slice_history;
 mod slice_suite;
 mod small_disk;
-mod socket_proxy;
 mod soak;
+mod socket_proxy;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -12,6 +12,7 @@ mod crash_loop;
 mod disks;
 mod footprint;
 mod go_driver;
+mod go_faults;
 pub(crate) mod gpu;
 mod hello;
 mod kubelet_away;
@@ -21,6 +22,7 @@ mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
+mod refusal;
 mod registration;
 mod restart;
 mod retries;
@@ -28,6 +30,7 @@ mod shares;
 mod slice_client;
 mod slices;
 mod soak;
+mod stop;
 mod take_over;
 mod turns;
 mod two_drivers;
@@ -46,6 +49,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         hello::scenarios(),
         operations::scenarios(),
         registration::scenarios(),
+        refusal::scenarios(),
+        stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
         kubelet_away::scenarios(),
@@ -64,6 +69,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         crash_loop::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
+        go_faults::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),
