@@ -33,7 +33,7 @@ mod several_instances;
 mod shares;
 mod slices;
 mod start;
-mod two_drivers;
 mod stop;
+mod two_drivers;
 mod two_processes;
 mod unprepare;
