@@ -5,6 +5,8 @@
 
 mod cdi_full_disk;
 mod cdi_oracle;
+#[cfg(test)]
+mod compatibility;
 mod context;
 mod dra_socket;
 mod driver;

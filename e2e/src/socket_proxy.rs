@@ -3,10 +3,11 @@
 mod frames;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -46,7 +47,8 @@ struct Shared {
     target: PathBuf,
     rule: Mutex<Rule>,
     connections: AtomicUsize,
-    answered: AtomicUsize,
+    /// By the number of the answer on its connection.
+    answered: Mutex<BTreeMap<usize, usize>>,
     lost: AtomicUsize,
 }
 
@@ -58,7 +60,7 @@ impl SocketProxy {
             target: target.to_owned(),
             rule: Mutex::new(rule),
             connections: AtomicUsize::new(0),
-            answered: AtomicUsize::new(0),
+            answered: Mutex::default(),
             lost: AtomicUsize::new(0),
         });
         let cut = watch::Sender::new(());
@@ -82,9 +84,9 @@ impl SocketProxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many answers went through.
-    pub(crate) fn answered(&self) -> usize {
-        self.shared.answered.load(Ordering::SeqCst)
+    /// On how many connections the answer of this number, from 1, went through.
+    pub(crate) fn answered(&self, number: usize) -> usize {
+        self.shared.answered().get(&number).copied().unwrap_or_default()
     }
 
     /// How many answers were lost.
@@ -107,6 +109,10 @@ impl Shared {
         *self.rule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn answered(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether an answer, the `number`-th on its connection, goes through.
     fn passes(&self, number: usize) -> bool {
         let passes = match self.rule() {
@@ -114,8 +120,11 @@ impl Shared {
             Rule::AnswersUpTo(answers) => number <= answers,
             Rule::Refuse => false,
         };
-        let count = if passes { &self.answered } else { &self.lost };
-        count.fetch_add(1, Ordering::SeqCst);
+        if passes {
+            *self.answered().entry(number).or_default() += 1;
+        } else {
+            self.lost.fetch_add(1, Ordering::SeqCst);
+        }
         passes
     }
 }

@@ -71,3 +71,53 @@ impl Parts {
 async fn drop_elsewhere(server: impl Send + 'static) {
     let _ = tokio::task::spawn_blocking(move || drop(server)).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io};
+
+    use nix::errno::Errno;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+    use crate::wire::registration::PluginInfo;
+
+    /// Parts of a plugin in a folder, one of whose servers ends with an error.
+    fn parts(folder: &Path, server: &str, error: &io::Error) -> Parts {
+        let [hidden, registration, dra] = [".reg.sock", "reg.sock", "dra.sock"].map(|name| folder.join(name));
+        let (events, _) = mpsc::unbounded_channel();
+        let started = RegistrationServer::start(&hidden, &registration, PluginInfo::default(), events, false);
+        let (registrar, mut registrar_end) = started.unwrap();
+        if server == "registration" {
+            let (tell, end) = oneshot::channel();
+            tell.send(Err(error.to_string())).unwrap();
+            registrar_end = end;
+        }
+        let dra_error = (server == "DRA").then(|| io::Error::new(error.kind(), error.to_string()));
+        let dra = DraServer::that_ends(&dra, dra_error).unwrap();
+        let turns = tokio::spawn(async {});
+        Parts {
+            registrar,
+            registrar_end,
+            dra,
+            turns,
+            served: Vec::new(),
+            stop_within: Duration::from_secs(5),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_by_itself_ends_the_plugin_which_says_why_and_leaves_no_socket() {
+        let error = io::Error::from(Errno::EINVAL);
+        for (server, socket) in [("registration", "reg.sock"), ("DRA", "dra.sock")] {
+            let folder = tempfile::tempdir().unwrap();
+            let stop = CancellationToken::new();
+            let ended = parts(folder.path(), server, &error).run(stop.clone()).await.unwrap_err();
+            let path = folder.path().join(socket);
+            let wanted = format!("the {server} server on {} has ended: {error}", path.display());
+            assert_eq!(ended.to_string(), wanted);
+            assert!(stop.is_cancelled(), "all other tasks are told");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+}

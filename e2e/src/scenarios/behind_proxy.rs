@@ -63,13 +63,10 @@ impl BehindProxy {
         SocketProxy::start(&self.announced, &self.moved, Rule::Forward)
     }
 
-    /// Waits until the kubelet has its answers to `GetInfo` and `NotifyRegistrationStatus`.
+    /// Waits until the kubelet has had its answers to `GetInfo` and then to `NotifyRegistrationStatus`.
     pub(crate) async fn wait_told(&self, within: Duration) -> Result<()> {
-        let before = self.registration.answered();
-        eventually("both calls of the registration answered", within, || async {
-            Ok((self.registration.answered() >= before + 2).then_some(()))
-        })
-        .await
+        let told = || async { Ok((self.registration.answered(2) > 0).then_some(())) };
+        eventually("both calls of the registration answered", within, told).await
     }
 
     /// Waits until no claim has left a file.

@@ -10,16 +10,11 @@ use std::{
 };
 
 use http::{Request, Response};
-use tonic::{
-    body::Body,
-    codegen::Service as _,
-    server::NamedService,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{body::Body, codegen::Service as _, server::NamedService, transport::Server};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{Operations, grpc::Probes, pages};
-use crate::{error::StartError, own_thread::OwnThread};
+use crate::{accepted::Accepted, error::StartError, own_thread::OwnThread};
 
 /// A client that does nothing does not keep its connection for longer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(60);
@@ -79,14 +74,14 @@ impl OperationsListener {
         let probes = HealthServer::new(Probes(operations.clone()));
         let service = tower::service_fn(move |request| answer(operations.clone(), probes.clone(), request));
         let (thread, _) = OwnThread::start("dra-operations", move |stop| async move {
-            let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?);
+            let (incoming, broken) = Accepted::new(tokio::net::TcpListener::from_std(listener)?);
             let server = Server::builder()
                 .accept_http1(true)
                 .timeout(LONGEST_REQUEST)
                 .max_connection_age(LONGEST_CONNECTION)
                 .max_connection_age_grace(LONGEST_REQUEST);
             let serving = server.serve_with_incoming_shutdown(service, incoming, stop.cancelled());
-            let ended = serving.await.map_err(io::Error::other);
+            let ended = broken.or(serving).await;
             // Probes that get no answer restart the process.
             ended.inspect_err(
                 |error| tracing::error!(%address, %error, "serving metrics and probes has ended"),

@@ -40,8 +40,8 @@ impl RegistrationServer {
         let dialled = events.clone();
         let answers = Answers { info, events, count_own };
         let (thread, end) = OwnThread::start("dra-registration", move |stop| async move {
-            let incoming = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
-            let incoming = incoming.inspect(move |stream| {
+            let (accepted, broken) = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
+            let incoming = accepted.inspect(move |stream| {
                 if let Ok(stream) = stream
                     && (count_own || !is_own(stream.peer_cred().ok()))
                 {
@@ -49,11 +49,10 @@ impl RegistrationServer {
                     let _ = dialled.send(Event::Dialled);
                 }
             });
-            tonic::transport::Server::builder()
+            let serving = tonic::transport::Server::builder()
                 .add_service(Service::new(answers))
-                .serve_with_incoming_shutdown(incoming, stop.cancelled())
-                .await
-                .map_err(io::Error::other)
+                .serve_with_incoming_shutdown(incoming, stop.cancelled());
+            broken.or(serving).await
         })?;
         let mut server = Self { _thread: thread, socket };
         server.socket.publish(path)?;

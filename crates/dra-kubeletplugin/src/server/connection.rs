@@ -15,13 +15,13 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use crate::{
-    accepted::{Accepted, is_own},
+    accepted::{Accepted, Broken, is_own},
     registration::{Event, Events},
 };
 
 /// The connections that a listener accepts.
 pub(crate) struct Connections {
-    accepted: Accepted,
+    accepted: Accepted<UnixListener>,
     events: Events,
     count_own: bool,
     end: CancellationToken,
@@ -43,8 +43,9 @@ impl Connections {
         events: Events,
         count_own: bool,
         end: CancellationToken,
-    ) -> Self {
-        Self { accepted: Accepted::new(listener), events, count_own, end }
+    ) -> (Self, Broken) {
+        let (accepted, broken) = Accepted::new(listener);
+        (Self { accepted, events, count_own, end }, broken)
     }
 
     fn admit(&self, stream: UnixStream) -> Connection {

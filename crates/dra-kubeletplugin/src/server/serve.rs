@@ -39,7 +39,7 @@ pub(crate) struct DraServer {
     /// Cuts the connections.
     end: CancellationToken,
     calls: TaskTracker,
-    served: JoinHandle<Result<(), tonic::transport::Error>>,
+    served: JoinHandle<io::Result<()>>,
 }
 
 /// What is served on it.
@@ -66,7 +66,7 @@ impl DraServer {
         let listener = socket.take_listener().ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         let listener = UnixListener::from_std(listener).map_err(fail)?;
         let (stop, end, calls) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
-        let connections = Connections::new(listener, events, count_own, end.clone());
+        let (connections, broken) = Connections::new(listener, events, count_own, end.clone());
         let service = DraService::new(served.claims, served.driver, served.metrics, calls.clone());
         let (reporter, instance) = (served.health, served.instance);
         let neighbours = move || instance.neighbours();
@@ -78,7 +78,7 @@ impl DraServer {
             .add_optional_service(if_wanted(HealthVersion::V1).map(DraResourceHealthServer::new))
             .add_optional_service(if_wanted(HealthVersion::V1Alpha1).map(DraResourceHealthV1alpha1::new))
             .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
-        Ok(Self { socket, stop, end, calls, served: tokio::spawn(served) })
+        Ok(Self { socket, stop, end, calls, served: tokio::spawn(broken.or(served)) })
     }
 
     /// Where it is.
@@ -105,7 +105,7 @@ impl DraServer {
             sleep(LAST_ANSWER).await;
         };
         tokio::select! {
-            () = ended(&mut self.served) => return,
+            () = ended(&mut self.served) => {}
             () = all_done => {}
             () = sleep_until(deadline) => {
                 tracing::warn!(calls = self.calls.len(), "calls did not end in time; their connections are cut");
@@ -123,5 +123,25 @@ async fn ended<T>(task: &mut JoinHandle<T>) {
     if !task.is_finished() {
         // However it ended.
         let _ = task.await;
+    }
+}
+
+#[cfg(test)]
+impl DraServer {
+    /// A server that accepts nothing, and ends with this error or once it is told to.
+    pub(crate) fn that_ends(path: &Path, error: Option<io::Error>) -> io::Result<Self> {
+        let socket = BoundSocket::bind(path)?;
+        let (stop, end, calls) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
+        let stopped = stop.clone();
+        let served = tokio::spawn(async move {
+            match error {
+                Some(error) => Err(error),
+                None => {
+                    stopped.cancelled().await;
+                    Ok(())
+                }
+            }
+        });
+        Ok(Self { socket, stop, end, calls, served })
     }
 }
