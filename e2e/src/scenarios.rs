@@ -5,12 +5,17 @@ mod bad_prepares;
 mod beside_go;
 mod books;
 mod cdi;
+mod claim_status;
 mod claims;
 mod cluster;
 mod disks;
 mod footprint;
 mod go_driver;
 mod gpu;
+mod gpu_health;
+mod health;
+mod health_ends;
+mod health_taints;
 mod hello;
 mod kubelet_away;
 mod metadata;
@@ -49,6 +54,10 @@ pub(crate) fn all() -> Vec<Scenario> {
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),
+        health::scenarios(),
+        health_ends::scenarios(),
+        health_taints::scenarios(),
+        claim_status::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
