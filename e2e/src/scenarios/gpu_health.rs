@@ -11,9 +11,12 @@ use std::{
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{context::Context, eventually::eventually, slice_suite::Server};
+
+/// The API takes no more devices in a slice.
+const IN_ONE_SLICE: usize = 128;
 
 /// An inventory file. The driver looks at it twice a second.
 pub(super) struct Gpus {
@@ -41,9 +44,9 @@ impl Gpus {
 
     /// Says how the devices are that are not healthy: `{"gpu-1": {"status": "Unhealthy", "message": "hot"}}`.
     pub(super) fn are(&self, health: &Value) -> Result<()> {
-        let text = json!([{"devices": self.devices, "health": health}]).to_string();
+        let text = Value::from_iter(self.devices.chunks(IN_ONE_SLICE).map(|devices| slice(devices, health)));
         let new = self.path.with_extension("new");
-        fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
+        fs::write(&new, text.to_string()).with_context(|| format!("writing {}", new.display()))?;
         fs::rename(&new, &self.path).with_context(|| format!("replacing {}", self.path.display()))
     }
 
@@ -51,6 +54,13 @@ impl Gpus {
     pub(super) fn is_unhealthy(&self, device: &str, message: &str) -> Result<()> {
         self.are(&json!({ device: {"status": "Unhealthy", "message": message} }))
     }
+}
+
+/// An entry of the file.
+fn slice(devices: &[Value], health: &Value) -> Value {
+    let names = devices.iter().filter_map(|device| device["name"].as_str());
+    let health = names.filter_map(|name| Some((name.to_owned(), health.get(name)?.clone())));
+    json!({"devices": devices, "health": health.collect::<Map<_, _>>()})
 }
 
 /// Whether this cluster's pods show the health of their devices (the gate is on since 1.36); if not, a line says so.
@@ -123,6 +133,9 @@ async fn wait(
     within: Duration,
     nudging: bool,
 ) -> Result<Shown> {
+    // Kubelets before 1.36 keep it to themselves.
+    let messages = Server::ask(&cx.client).await?.has_gate("ResourceHealthStatusMessage");
+    let message = if messages { message } else { "" };
     let what = format!("pod {pod} shows {health} {message:?}");
     let waited = eventually(&what, within, || async {
         if nudging {
