@@ -6,6 +6,7 @@ mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
+mod claim_status;
 mod claims;
 mod cluster;
 mod crash_loop;
@@ -14,6 +15,10 @@ mod footprint;
 mod go_driver;
 mod go_faults;
 pub(crate) mod gpu;
+mod gpu_health;
+mod health;
+mod health_ends;
+mod health_taints;
 mod hello;
 mod kubelet_away;
 mod long_name;
@@ -73,6 +78,10 @@ pub(crate) fn all() -> Vec<Scenario> {
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),
+        health::scenarios(),
+        health_ends::scenarios(),
+        health_taints::scenarios(),
+        claim_status::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

@@ -8,6 +8,7 @@ mod options;
 mod plugin;
 mod run;
 mod state;
+mod status;
 
 use std::process::ExitCode;
 
