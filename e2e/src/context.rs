@@ -87,6 +87,12 @@ impl Context {
         Ok(driver)
     }
 
+    /// The minor version of the cluster: the 37 of 1.37.2.
+    pub(crate) fn minor(&self) -> Result<u32> {
+        let minor = self.kubernetes.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("{:?} is no version of Kubernetes", self.kubernetes))
+    }
+
     /// The path of a binary of this workspace.
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
         self.binaries.join(name)

@@ -82,10 +82,11 @@ impl ComponentLog {
         Ok(self.read()?.lines().filter(registered).count())
     }
 
-    /// How often the kubelet has begun a call of a driver since (said at verbosity 4 too): `NodePrepareResource` or
-    /// `NodeUnprepareResource`.
-    pub(crate) fn calls(&self, method: &str, driver: &str) -> Result<usize> {
-        let (call, name) = (format!("\"Calling {method}"), format!("driverName=\"{driver}\""));
-        Ok(self.read()?.lines().filter(|line| line.contains(&call) && line.contains(&name)).count())
+    /// How many calls of drivers the kubelet has begun since and not ended (said at verbosity 4 too):
+    /// `NodePrepareResource` or `NodeUnprepareResource`.
+    pub(crate) fn open_calls(&self, method: &str) -> Result<usize> {
+        let text = self.read()?;
+        let count = |what: &str| text.matches(&format!("\"{what} {method}")).count();
+        Ok(count("Calling").saturating_sub(count("Done calling")))
     }
 }

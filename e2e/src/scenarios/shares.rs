@@ -23,7 +23,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn share_ids(cx: &Context) -> Result<()> {
-    if minor(&cx.kubernetes)? < FIRST_MINOR {
+    if cx.minor()? < FIRST_MINOR {
         println!("    note: not run: shares of devices are off in Kubernetes {}", cx.kubernetes);
         return Ok(());
     }
@@ -110,10 +110,4 @@ async fn apply_claim(cx: &Context, name: &str, requests: &[Value]) -> Result<()>
         "spec": {"devices": {"requests": requests}},
     });
     cx.apply(&claim.to_string()).await.map(drop)
-}
-
-/// The 37 of 1.37.2.
-fn minor(version: &str) -> Result<u32> {
-    let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
-    minor.with_context(|| format!("{version:?} is no version of Kubernetes"))
 }

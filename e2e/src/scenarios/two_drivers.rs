@@ -145,14 +145,25 @@ async fn restart_during_call(
     second.signal(Signal::SIGSTOP).await?;
     let called = async {
         bring_about.await?;
-        let called = || async { Ok((log.calls(method, SECOND)? > 0).then_some(())) };
-        eventually(&format!("a call of {method}"), SOON, called).await?;
+        wait_stuck(&log, method).await?;
         node::component("restart", "kubelet").await
     };
     let called = called.await;
     second.signal(Signal::SIGCONT).await?;
     called?;
     wait_ready(cx, &log).await
+}
+
+/// Waits until a call hangs: the first driver answers in far less than the time between two looks.
+async fn wait_stuck(log: &ComponentLog, method: &str) -> Result<()> {
+    eventually(&format!("a call of {method} without an answer"), SOON, || async {
+        if log.open_calls(method)? == 0 {
+            return Ok(None);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok((log.open_calls(method)? > 0).then_some(()))
+    })
+    .await
 }
 
 /// Both in processes of their own, registered and published, with their device classes.
