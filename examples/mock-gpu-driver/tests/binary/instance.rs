@@ -16,7 +16,7 @@ use dra_testkit::kubelet::ClaimRef;
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::program::{Running, program};
+use crate::program::{Run, Running, program, run};
 
 const DRIVER: &str = "gpu.example.com";
 const NODE: &str = "node-1";
@@ -96,6 +96,14 @@ impl Node {
                 return Instance { process, client: DraPluginClient::new(channel) };
             }
         }
+    }
+
+    /// Runs `state release` to its end.
+    pub(crate) fn release(&self, wanted: &[&str]) -> Run {
+        let (kubelet, cdi) = (self.folders.kubelet(), self.folders.cdi());
+        let folders = [kubelet.to_str().unwrap(), cdi.to_str().unwrap()];
+        let place = ["--node-name", NODE, "--kubelet-root", folders[0], "--cdi-root", folders[1]];
+        run(program(["state", "release"].iter().chain(&place).chain(wanted)))
     }
 
     fn sockets(&self) -> BTreeSet<PathBuf> {

@@ -11,4 +11,5 @@ mod calls;
 mod demo;
 mod instance;
 mod program;
+mod release;
 mod two_processes;
