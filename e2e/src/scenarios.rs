@@ -1,5 +1,6 @@
 //! All scenarios, in the order in which they run.
 
+mod adoption;
 mod api_server;
 mod bad_prepares;
 mod beside_go;
@@ -42,6 +43,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         bad_prepares::scenarios(),
         disks::scenarios(),
         take_over::scenarios(),
+        adoption::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
         wiped_slices::scenarios(),

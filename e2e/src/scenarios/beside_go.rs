@@ -131,7 +131,7 @@ impl Pair {
     }
 }
 
-fn our_socket() -> Result<PathBuf> {
+pub(super) fn our_socket() -> Result<PathBuf> {
     let sockets = gpu::files()?.sockets;
     let ours =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dra-rs-"));
@@ -140,7 +140,7 @@ fn our_socket() -> Result<PathBuf> {
 }
 
 /// Makes a claim to which a GPU is allocated, as the scheduler would do it.
-async fn claim(cx: &Context, device: usize) -> Result<Claim> {
+pub(super) async fn claim(cx: &Context, device: usize) -> Result<Claim> {
     let name = format!("gpu-{device}");
     let claims = cx.api::<ResourceClaim>();
     let wanted: ResourceClaim = serde_json::from_value(json!({
