@@ -42,6 +42,13 @@ pub(crate) async fn end_containers() -> Result<()> {
     Ok(())
 }
 
+/// Ends one container at once. `id` is that of a container's status, such as `containerd://0123…`.
+pub(crate) async fn end_container(id: &str) -> Result<()> {
+    let id =
+        id.strip_prefix("containerd://").with_context(|| format!("{id} is no container of containerd"))?;
+    ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await.map(drop)
+}
+
 async fn ctr(arguments: &[&str]) -> Result<String> {
     let output = Command::new("ctr").args(["--namespace", "k8s.io"]).args(arguments).output().await;
     let output = output.context("running `ctr`")?;

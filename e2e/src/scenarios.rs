@@ -1,5 +1,6 @@
 //! All scenarios, in the order in which they run.
 
+mod adoption;
 mod api_server;
 mod bad_prepares;
 mod behind_proxy;
@@ -67,6 +68,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         shares::scenarios(),
         disks::scenarios(),
         take_over::scenarios(),
+        adoption::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
         updates::scenarios(),

@@ -3,7 +3,9 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dra_kubeletplugin::{DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect};
+use dra_kubeletplugin::{
+    ClaimUid, DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect,
+};
 
 #[derive(Debug, Parser)]
 #[command(name = "mock-gpu-driver", version, about = "A Kubernetes DRA driver for GPUs that do not exist")]
@@ -105,6 +107,30 @@ pub(crate) struct RunOptions {
 pub(crate) enum StateCommand {
     /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
     Repair(Place),
+    /// Let go of claims before the driver leaves the node for good, as for the driver that was there before it. The driver
+    /// has to be stopped; no API server is needed.
+    Release(ReleaseOptions),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReleaseOptions {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Node that this driver runs on.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: NodeName,
+    /// Checkpoint of the driver on the Go helper, as the driver was given it.
+    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
+    pub(crate) adopt_from: Option<PathBuf>,
+    /// Let go of all claims.
+    #[arg(long, conflicts_with = "claim", required_unless_present = "claim")]
+    pub(crate) all: bool,
+    /// UID of a claim to let go of; may be given several times.
+    #[arg(long, value_name = "UID")]
+    pub(crate) claim: Vec<ClaimUid>,
+    /// For tests: which boot of the machine this is, instead of what the kernel says.
+    #[arg(long, env = "BOOT_ID", value_name = "ID")]
+    pub(crate) boot_id: Option<String>,
 }
 
 /// Which driver, and where on the node its files are.
@@ -217,6 +243,17 @@ mod tests {
             Command::Demo(DemoOptions { json: true })
         ));
         assert_eq!(parse(&["x", "--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_release_names_claims_or_asks_for_all() {
+        let release =
+            |wanted: &[&str]| parse(&[&["x", "state", "release", "--node-name", "n"], wanted].concat());
+        assert!(release(&["--all"]).is_ok());
+        assert!(release(&["--claim", "a", "--claim", "b"]).is_ok());
+        assert!(release(&[]).is_err());
+        assert!(release(&["--all", "--claim", "a"]).is_err());
+        assert!(release(&["--claim", "../a"]).unwrap_err().to_string().contains("illegal claim UID"));
     }
 
     #[test]

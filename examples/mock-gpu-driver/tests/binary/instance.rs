@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::program::{Running, program};
+use crate::program::{Run, Running, program, run};
 
 const DRIVER: &str = "gpu.example.com";
 const NODE: &str = "node-1";
@@ -108,6 +108,14 @@ impl Node {
     pub(crate) fn all_sockets(&self) -> Vec<PathBuf> {
         let registry = files_below(&self.folders.plugins_registry());
         self.sockets().into_iter().chain(registry).collect()
+    }
+
+    /// Runs `state release` to its end.
+    pub(crate) fn release(&self, wanted: &[&str]) -> Run {
+        let (kubelet, cdi) = (self.folders.kubelet(), self.folders.cdi());
+        let folders = [kubelet.to_str().unwrap(), cdi.to_str().unwrap()];
+        let place = ["--node-name", NODE, "--kubelet-root", folders[0], "--cdi-root", folders[1]];
+        run(program(["state", "release"].iter().chain(&place).chain(wanted)))
     }
 
     fn sockets(&self) -> BTreeSet<PathBuf> {

@@ -11,5 +11,6 @@ mod calls;
 mod demo;
 mod instance;
 mod program;
+mod release;
 mod stop;
 mod two_processes;
