@@ -27,6 +27,8 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "PREPARE_DELAY",
         "SLOW_DEVICES",
         "FAIL_PREPARE",
+        "TAINT_UNHEALTHY",
+        "HEALTH_VERSIONS",
         "BOOT_ID",
         "RUST_LOG",
         "RUST_BACKTRACE",
