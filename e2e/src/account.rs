@@ -55,7 +55,7 @@ impl<'a> Account<'a> {
         answer.status.and_then(|status| status.token).context("no token")
     }
 
-    /// Gives the account the rights of a ClusterRole. The binding belongs to no namespace and has to be removed.
+    /// Gives the account the rights of a `ClusterRole`. The binding belongs to no namespace and has to be removed.
     pub(crate) async fn bind(&self, role: &str) -> Result<Binding> {
         let name = format!("{}-{}-{role}", self.cx.namespace, self.name);
         let (namespace, account) = (&self.cx.namespace, self.name);

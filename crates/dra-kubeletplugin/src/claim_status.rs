@@ -23,7 +23,8 @@ const LONGEST_HARDWARE_ADDRESS: usize = 128;
 ///
 /// The SDK writes it by server-side apply once the claim is prepared, tries again for as long as it has to, and takes it
 /// back when the claim is unprepared. A container never waits for it. The driver's service account needs `patch` on
-/// `resourceclaims/status`, and since Kubernetes 1.36 `associated-node:patch` on `resourceclaims/driver`.
+/// `resourceclaims/status`, and since Kubernetes 1.36 `associated-node:patch` on `resourceclaims/driver`; for devices that
+/// are not tied to one node `arbitrary-node:patch` instead.
 ///
 /// ```
 /// use dra_kubeletplugin::DeviceStatus;

@@ -130,11 +130,11 @@ impl RoleWithoutStatus {
         let mut role = roles.get(DRIVER_ROLE).await.context("reading the driver's role")?;
         let name = cx.namespace.clone();
         let allowed = |resources: &Vec<String>| !resources.iter().any(|resource| resource.contains('/'));
-        let rules = role.rules.take().unwrap_or_default();
-        let rules = rules.into_iter().filter(|rule| rule.resources.as_ref().is_none_or(allowed));
+        let kept = role.rules.take().unwrap_or_default().into_iter();
+        let kept = kept.filter(|rule| rule.resources.as_ref().is_none_or(allowed));
         let object = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": name}, "rules": rules.collect::<Vec<_>>(),
+            "metadata": {"name": name}, "rules": kept.collect::<Vec<_>>(),
         });
         cx.apply(&object.to_string()).await?;
         Ok(Self { roles, name })

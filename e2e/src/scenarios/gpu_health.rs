@@ -44,7 +44,8 @@ impl Gpus {
 
     /// Says how the devices are that are not healthy: `{"gpu-1": {"status": "Unhealthy", "message": "hot"}}`.
     pub(super) fn are(&self, health: &Value) -> Result<()> {
-        let text = Value::from_iter(self.devices.chunks(IN_ONE_SLICE).map(|devices| slice(devices, health)));
+        let slices = self.devices.chunks(IN_ONE_SLICE).map(|devices| slice(devices, health));
+        let text = slices.collect::<Value>();
         let new = self.path.with_extension("new");
         fs::write(&new, text.to_string()).with_context(|| format!("writing {}", new.display()))?;
         fs::rename(&new, &self.path).with_context(|| format!("replacing {}", self.path.display()))

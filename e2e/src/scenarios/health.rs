@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     gpu::{self, DRIVER},
@@ -161,7 +161,7 @@ async fn shares(cx: &Context) -> Result<()> {
 
 /// Changes faster than the kubelet syncs pods: each pod has to end up with what was said last of its own GPU.
 async fn many_changes(cx: &Context) -> Result<()> {
-    const PODS: usize = 6;
+    const PODS: usize = 4;
     gpu::apply_class_and_template(cx).await?;
     let gpus = Gpus::new(cx, PODS)?;
     gpu::start_registered(cx, &["--inventory", gpus.file()?]).await?;
@@ -196,7 +196,7 @@ fn sick(gpus: usize, round: usize) -> Value {
     let health = ill.map(|index| {
         (format!("gpu-{index}"), json!({"status": "Unhealthy", "message": format!("round {round}")}))
     });
-    Value::Object(Map::from_iter(health))
+    Value::Object(health.collect())
 }
 
 fn is_ill(index: usize, round: usize) -> bool {
@@ -207,9 +207,10 @@ async fn shows_last(cx: &Context, pod: &str, round: usize) -> Result<()> {
     let gpus = gpu::gpus_of(cx, pod).await?;
     let [name] = &gpus[..] else { bail!("pod {pod} has {gpus:?}") };
     let index = name.trim_start_matches("gpu-").parse().with_context(|| format!("GPU {name}"))?;
-    let (health, message) = match is_ill(index, round) {
-        true => ("Unhealthy", format!("round {round}")),
-        false => ("Healthy", String::new()),
+    let (health, message) = if is_ill(index, round) {
+        ("Unhealthy", format!("round {round}"))
+    } else {
+        ("Healthy", String::new())
     };
     gpu_health::wait_shown(cx, pod, health, &message, RUNS_WITHIN).await.map(drop)
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::Inventory;
 
-/// How often to look. A notification of the kernel would miss some of the ways in which a ConfigMap's files change.
+/// How often to look. A notification of the kernel would miss some of the ways in which a `ConfigMap`'s files change.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// An inventory file, as it was when it was last read.
@@ -29,7 +29,7 @@ struct Stamp {
 
 impl Stamp {
     fn of(path: &Path) -> io::Result<Self> {
-        // Follows links: those of a ConfigMap move to the new content.
+        // Follows links: those of a `ConfigMap` move to the new content.
         let found = fs::metadata(path)?;
         Ok(Self {
             file: (found.dev(), found.ino()),

@@ -31,6 +31,8 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "PREPARE_DELAY",
         "SLOW_DEVICES",
         "FAIL_PREPARE",
+        "TAINT_UNHEALTHY",
+        "HEALTH_VERSIONS",
         "BOOT_ID",
         "NODE_EVENTS",
         "METRICS_ADDRESS",
