@@ -69,6 +69,11 @@ impl Node {
 
     /// Starts a process and waits until it answers. One at a time.
     pub(crate) async fn start(&self, pod_uid: &str, prepare_delay: Duration) -> Instance {
+        self.start_with(pod_uid, prepare_delay, &[]).await
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn start_with(&self, pod_uid: &str, prepare_delay: Duration, more: &[&str]) -> Instance {
         let before = self.sockets();
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         let options = [
@@ -82,7 +87,7 @@ impl Node {
         ];
         let arguments =
             std::iter::once("run").chain(options.iter().flat_map(|(name, value)| [*name, value.as_str()]));
-        let mut command = program(arguments);
+        let mut command = program(arguments.chain(more.iter().copied()));
         command.env("RUST_LOG", "off,mock_gpu_driver::plugin=debug");
         command.stderr(File::options().append(true).open(self.log()).unwrap());
         let process = Running::start(command);
@@ -96,6 +101,11 @@ impl Node {
                 return Instance { process, client: DraPluginClient::new(channel) };
             }
         }
+    }
+
+    /// Where a Go driver would have kept its books.
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.folders.root().join("checkpoint.json")
     }
 
     /// Runs `state release` to its end.
