@@ -27,6 +27,12 @@ struct GoDevice {
     device_name: String,
 }
 
+impl GoDevice {
+    fn device_ref(&self) -> anyhow::Result<DeviceRef> {
+        Ok(DeviceRef::new(self.pool_name.parse()?, self.device_name.parse()?))
+    }
+}
+
 impl GoBooks {
     pub(crate) fn new(checkpoint: PathBuf, driver: DriverName) -> Self {
         Self { checkpoint, driver }
@@ -95,7 +101,8 @@ impl GoBooks {
         file.write_all(&serde_json::to_vec(entries)?)?;
         file.sync_all()?;
         fs::rename(&temporary, &self.checkpoint)?;
-        let folder = self.checkpoint.parent().unwrap_or(Path::new("/"));
+        let folder = self.checkpoint.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new("."));
         Ok(File::open(folder)?.sync_all()?)
     }
 
@@ -120,13 +127,9 @@ impl GoBooks {
 fn adopted(driver: &DriverName, uid: &str, devices: Value) -> anyhow::Result<AdoptedClaim<()>> {
     // A Go slice without elements is `null`.
     let devices: Option<Vec<GoDevice>> = serde_json::from_value(devices)?;
-    let devices = devices.unwrap_or_default().into_iter();
-    let devices: Vec<DeviceRef> = devices.map(device_ref).collect::<anyhow::Result<_>>()?;
+    let devices = devices.unwrap_or_default();
+    let devices: Vec<DeviceRef> = devices.iter().map(GoDevice::device_ref).collect::<anyhow::Result<_>>()?;
     Ok(AdoptedClaim::new(uid.parse()?, devices, ()).cdi_file(cdi_file(driver, uid)?))
-}
-
-fn device_ref(device: GoDevice) -> anyhow::Result<DeviceRef> {
-    Ok(DeviceRef::new(device.pool_name.parse()?, device.device_name.parse()?))
 }
 
 /// What the Go library makes of vendor, class and claim. It takes what follows the last dot for an ending, finds that it
@@ -214,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn a_checkpoint_that_makes_no_sense_is_told_with_its_path_and_stays() {
         let bad = [
-            "".to_owned(),
+            String::new(),
             "[]".to_owned(),
             r#"{"../x":null}"#.to_owned(),
             format!(r#"{{"{A}":[{{"PoolName":"node-1"}}]}}"#),

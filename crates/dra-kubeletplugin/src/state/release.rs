@@ -69,8 +69,8 @@ const INSTANCE_PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 ///
-/// An instance of the driver, or a Go driver of this name, lives, or the state cannot be opened; nothing has been done then. A claim that
-/// cannot be released is no error of the call: see [`Released::outcome`].
+/// An instance of the driver, or a Go driver of this name, lives, or the state cannot be opened; nothing has been done
+/// then. A claim that cannot be released is no error of the call: see [`Released::outcome`].
 pub async fn release<P: DriverPlugin>(
     location: &StateLocation,
     plugin: P,
@@ -83,9 +83,10 @@ pub async fn release<P: DriverPlugin>(
     if !data.is_dir() {
         return Ok(none_held(which));
     }
-    let released = match claims::any_records(&data).map_err(|error| other(&error))? {
-        true => release_recorded(location, &data, plugin, which).await?,
-        false => none_held(which),
+    let released = if claims::any_records(&data).map_err(|error| other(&error))? {
+        release_recorded(location, &data, plugin, which).await?
+    } else {
+        none_held(which)
     };
     let of_driver = |name: &str| is_registration_socket_of(&location.driver, name);
     let sweeps = [

@@ -11,8 +11,8 @@ use crate::support::{DRIVER, NODE, Note, Rig, TestDriver, device, fail, share, s
 /// The state of the rig's node.
 fn location(rig: &Rig) -> StateLocation {
     let mut location = StateLocation::new(DRIVER.parse().unwrap());
-    location.kubelet_root = rig.node.kubelet().to_owned();
-    location.cdi_root = rig.node.cdi().to_owned();
+    location.kubelet_root = rig.node.kubelet();
+    location.cdi_root = rig.node.cdi();
     location.boot_id = Some("boot-1".to_owned());
     location
 }

@@ -66,7 +66,7 @@ fn a_release_that_dies_at_any_point_can_be_done_again() {
     side_by_side(&[()], async |()| *points.lock().unwrap() = run::kill_release_everywhere().await);
     let points = points.into_inner().unwrap();
     println!("{points} kill points of a release, all finished by the next");
-    // Of the prepared claim: mark, driver, CDI file, metadata, record; of the started one less; of the adopted one its record.
+    // Of the prepared claim mark, driver, CDI file, metadata, record; of the started one less; of the adopted one only that.
     assert!(points >= 12, "{points}");
 }
 

@@ -22,6 +22,8 @@ use crate::program::{Run, Running, program, run};
 const DRIVER: &str = "gpu.example.com";
 const NODE: &str = "node-1";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Tells of calls for the driver, and of nothing else.
+pub(crate) const LOG: &str = "off,mock_gpu_driver::plugin=debug";
 
 /// A node without a kubelet.
 pub(crate) struct Node {
@@ -70,11 +72,17 @@ impl Node {
 
     /// Starts a process and waits until it answers. One at a time.
     pub(crate) async fn start(&self, pod_uid: &str, prepare_delay: Duration) -> Instance {
-        self.start_with_log(pod_uid, prepare_delay, "off,mock_gpu_driver::plugin=debug").await
+        self.start_with(pod_uid, prepare_delay, LOG, &[]).await
     }
 
-    /// The same with a log of one's own choice.
-    pub(crate) async fn start_with_log(&self, pod_uid: &str, prepare_delay: Duration, log: &str) -> Instance {
+    /// The same with a log of one's own choice, and more arguments.
+    pub(crate) async fn start_with(
+        &self,
+        pod_uid: &str,
+        prepare_delay: Duration,
+        log: &str,
+        more: &[&str],
+    ) -> Instance {
         let before = self.sockets();
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         let options = [
@@ -88,7 +96,7 @@ impl Node {
         ];
         let arguments =
             std::iter::once("run").chain(options.iter().flat_map(|(name, value)| [*name, value.as_str()]));
-        let mut command = program(arguments);
+        let mut command = program(arguments.chain(more.iter().copied()));
         command.env("RUST_LOG", log);
         command.stderr(File::options().append(true).open(self.log()).unwrap());
         let process = Running::start(command);
@@ -108,6 +116,11 @@ impl Node {
     pub(crate) fn all_sockets(&self) -> Vec<PathBuf> {
         let registry = files_below(&self.folders.plugins_registry());
         self.sockets().into_iter().chain(registry).collect()
+    }
+
+    /// Where a Go driver would have kept its books.
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.folders.root().join("checkpoint.json")
     }
 
     /// Runs `state release` to its end.

@@ -79,7 +79,7 @@ async fn a_second_signal_ends_it_at_once() {
 #[tokio::test]
 async fn go_fault_6_a_log_that_is_off_has_no_line() {
     let node = Node::new().await;
-    let instance = node.start_with_log("pod", Duration::ZERO, "off").await;
+    let instance = node.start_with("pod", Duration::ZERO, "off", &[]).await;
     let claim = node.claim("one", "gpu-0");
     instance.prepare(&claim).await.unwrap().unwrap();
     instance.unprepare(&claim).await.unwrap().unwrap();
