@@ -62,6 +62,7 @@ struct Soak<'a> {
     in_use: RefCell<InUse>,
     /// Something has failed: all come to an end.
     failed: Cell<bool>,
+    /// That have run.
     pods: Cell<u64>,
 }
 
@@ -114,11 +115,11 @@ impl Soak<'_> {
         updates::end(fleet.living()).await?;
         fleet.check_logs()?;
         gpu::wait_only_instances(0, QUIET_WITHIN).await?;
+        let (pods, events) = (self.pods.get(), self.story.told.borrow().len());
+        ensure!(pods > WORKERS, "only {pods} pods have run");
         println!(
-            "    {} pods, {} events, {} prepares that the kubelet had to repeat; the driver that lived through half of it: \
+            "    {pods} pods have run, {events} events, {} prepares that the kubelet had to repeat; the driver that lived through half of it: \
              {before} before, {after} after",
-            self.pods.get(),
-            self.story.told.borrow().len(),
             updates::failed_prepares(self.cx).await?.len(),
         );
         Ok(())

@@ -33,6 +33,7 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 // The model test can keep file work on its own thread: only so does a seed repeat what it did.
@@ -74,6 +75,9 @@ use crate::{
 
 /// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
 const PARALLEL_IO: usize = 4;
+
+/// A temporary file of this age was left by a process that died: a write takes milliseconds.
+pub(crate) const NOBODY_WRITES_FOR: Duration = Duration::from_secs(60);
 
 /// Everything about the claims of one driver on one node.
 pub(crate) struct Claims<P: DriverPlugin> {
@@ -144,10 +148,9 @@ impl<P: DriverPlugin> Claims<P> {
         let opened = spawn_blocking(move || {
             let store = records.of_boot(&boot)?;
             let older = records.of_other_boots(&boot)?;
-            if alone {
-                for store in older.iter().chain([&store]) {
-                    store.sweep_leftovers()?;
-                }
+            let older_than = if alone { Duration::ZERO } else { NOBODY_WRITES_FOR };
+            for store in older.iter().chain([&store]) {
+                store.sweep_leftovers(older_than)?;
             }
             let memory = Memory::read(&*store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))

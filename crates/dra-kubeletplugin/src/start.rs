@@ -15,7 +15,10 @@ use crate::{
     background::{TellError, hand_errors_to},
     boot::{BOOT_ID, boot_id},
     claim_status::{StatusWriter, WriterConfig},
-    claims::{Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, Lookup, OpenError},
+    claims::{
+        Claims, ClaimsConfig, FileRecords, GoHelper, Instance, JoinError, Lookup, NOBODY_WRITES_FOR,
+        OpenError,
+    },
     error::StartError,
     handle::Handle,
     health::{HealthReporter, HealthVersion, Tainting},
@@ -191,8 +194,7 @@ async fn open_claims<P: DriverPlugin>(
     let (root, of_kind) = (options.cdi_root.clone(), kind.clone());
     let opened = tokio::task::spawn_blocking(move || {
         let cdi = Directory::open(root, of_kind)?;
-        // A live writer in another instance needs milliseconds.
-        cdi.sweep_temps(Duration::from_secs(60))?;
+        cdi.sweep_temps(NOBODY_WRITES_FOR)?;
         Ok::<_, dra_cdi::Error>(cdi)
     });
     let cdi = opened.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;

@@ -64,9 +64,9 @@ fn sockets() -> Result<Vec<String>> {
     let mut sockets = Vec::new();
     for folder in [Path::new(node::PLUGIN_REGISTRY), &Path::new(node::PLUGINS).join(NAME)] {
         for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-            let path = entry?.path().to_string_lossy().into_owned();
-            if path.ends_with(".sock") {
-                sockets.push(path);
+            let path = entry?.path();
+            if path.extension().is_some_and(|end| end == "sock") {
+                sockets.push(path.to_string_lossy().into_owned());
             }
         }
     }

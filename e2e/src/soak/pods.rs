@@ -54,23 +54,31 @@ pub(super) async fn come_and_go(
     mut dice: Dice,
     until: Instant,
 ) -> Result<()> {
-    let claims = if worker % 3 == 0 { 2 } else { 1 };
+    let claims = if worker.is_multiple_of(3) { 2 } else { 1 };
     for number in 0.. {
         if soak.failed.get() || Instant::now() >= until {
             break;
         }
         let name = format!("{part:?}-{worker}-{number}").to_lowercase();
         let lives = Duration::from_millis(dice.between(0, 3_000));
-        one_pod(soak, &name, claims, lives, until).await.with_context(|| format!("pod {name}"))?;
-        soak.pods.set(soak.pods.get() + 1);
+        let ran = one_pod(soak, &name, claims, lives, until).await.with_context(|| format!("pod {name}"))?;
+        soak.pods.set(soak.pods.get() + u64::from(ran));
     }
     Ok(())
 }
 
-async fn one_pod(soak: &Soak<'_>, name: &str, claims: usize, lives: Duration, until: Instant) -> Result<()> {
+/// Whether it ran before the time was over.
+async fn one_pod(
+    soak: &Soak<'_>,
+    name: &str,
+    claims: usize,
+    lives: Duration,
+    until: Instant,
+) -> Result<bool> {
     let cx = soak.cx;
     create(cx, name, claims).await?;
-    if wait_running(soak, name, until).await? {
+    let runs = wait_running(soak, name, until).await?;
+    if runs {
         let gpus = repeated("its log", || gpu::gpus_of(cx, name)).await?;
         ensure!(gpus.len() == claims, "it has {claims} claims and sees {gpus:?}");
         soak.in_use.borrow_mut().take(name, &gpus)?;
@@ -78,11 +86,14 @@ async fn one_pod(soak: &Soak<'_>, name: &str, claims: usize, lives: Duration, un
         soak.in_use.borrow_mut().give_back(name);
     }
     delete(cx, name).await?;
-    wait_gone(cx, name).await
+    wait_gone(cx, name).await?;
+    Ok(runs)
 }
 
 async fn create(cx: &Context, name: &str, claims: usize) -> Result<()> {
-    let pod = (0..claims).fold(ShellPod::print_env(name), |pod, _| pod.template("one-gpu")).build();
+    // A kubelet that dies while the runtime makes the container takes that with it.
+    let pod = ShellPod::print_env(name).restarting();
+    let pod = (0..claims).fold(pod, |pod, _| pod.template("one-gpu")).build();
     let pods = cx.api::<Pod>();
     repeated("making it", async || match pods.create(&PostParams::default(), &pod).await {
         // The answer to an earlier request was lost.

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{Claims, Failure, index::Held, record::Record, states::Phase, store::Found, unprepare::Then};
+use super::{
+    Claims, Failure, NOBODY_WRITES_FOR, index::Held, record::Record, states::Phase, store::Found,
+    unprepare::Then,
+};
 use crate::{
     claim::ClaimRef, error::BackgroundError, held::UnprepareReason, mutex::locked, names::ClaimUid,
     plugin::DriverPlugin, registration::Registration,
@@ -21,7 +24,8 @@ const GONE_FOR: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 impl<P: DriverPlugin> Claims<P> {
-    /// Looks for orphans at start and every ten minutes.
+    /// Looks for orphans at start and every ten minutes, and for what writes have left that were interrupted: an instance
+    /// that is never alone cannot remove all of it when it starts.
     pub(crate) async fn collect_orphans(self: Arc<Self>, mut registration: watch::Receiver<Registration>) {
         let mut recovered = self.recovered.subscribe();
         if recovered.wait_for(|done| *done).await.is_err() {
@@ -30,6 +34,7 @@ impl<P: DriverPlugin> Claims<P> {
         loop {
             let registered = registration.borrow_and_update().is_registered();
             self.collect_round(registered).await;
+            self.sweep_temps().await;
             let next = Instant::now() + EVERY;
             while Instant::now() < next {
                 tokio::select! {
@@ -45,6 +50,17 @@ impl<P: DriverPlugin> Claims<P> {
                     }
                 }
             }
+        }
+    }
+
+    async fn sweep_temps(&self) {
+        let swept = self.disk.run(|store, cdi| {
+            store.sweep_leftovers(NOBODY_WRITES_FOR)?;
+            cdi.sweep_temps(NOBODY_WRITES_FOR)?;
+            Ok(())
+        });
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "what interrupted writes have left could not be removed");
         }
     }
 

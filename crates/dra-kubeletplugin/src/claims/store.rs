@@ -9,6 +9,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use super::{
@@ -51,8 +52,8 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Forgets a claim; one that nothing is stored about is a success. Needs no space.
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError>;
 
-    /// Removes what interrupted writes have left. Another living instance may be writing: only for one that is alone.
-    fn sweep_leftovers(&self) -> Result<(), StoreError>;
+    /// Removes what interrupted writes have left, as far as it is this old: another living instance may be writing.
+    fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError>;
 
     /// Removes the store of another boot once nothing is left in it.
     fn remove_if_empty(&self) -> Result<(), StoreError>;

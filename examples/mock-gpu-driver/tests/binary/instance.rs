@@ -142,10 +142,10 @@ impl Node {
         records.into_iter().chain(files_below(&self.folders.cdi())).collect()
     }
 
-    /// Makes what is in the CDI folder older: temporary files are only removed when nobody can be writing them any more.
+    /// Makes the books older: temporary files are only removed when nobody can be writing them any more.
     pub(crate) fn let_time_pass(&self) {
         let long_ago = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(600));
-        for path in files_below(&self.folders.cdi()) {
+        for path in self.books() {
             File::options().write(true).open(path).unwrap().set_times(long_ago).unwrap();
         }
     }

@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
@@ -146,11 +147,25 @@ impl Store for FileStore {
         }
     }
 
-    fn sweep_leftovers(&self) -> Result<(), StoreError> {
+    fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError> {
+        let now = SystemTime::now();
         for path in self.files()? {
-            if path.extension().is_some_and(|extension| extension == TEMP) {
-                let removed = fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path));
-                removed.map_err(|source| failed("removing leftover", &path, source))?;
+            if path.extension().is_none_or(|extension| extension != TEMP) {
+                continue;
+            }
+            let removed = fs::metadata(&path).and_then(|found| {
+                // A time in the future counts as now.
+                let age = now.duration_since(found.modified()?).unwrap_or_default();
+                if age < older_than {
+                    return Ok(());
+                }
+                fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path))
+            });
+            match removed {
+                Ok(()) => {}
+                // Its writer lives after all, or another instance sweeps too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(failed("removing leftover", &path, source)),
             }
         }
         Ok(())
@@ -265,7 +280,14 @@ mod tests {
         let left = folder.path().join("claims/boot/a.tmp");
         fs::write(&left, "half").unwrap();
         assert_eq!(store.claims().unwrap(), []);
-        store.sweep_leftovers().unwrap();
+        store.sweep_leftovers(Duration::from_secs(60)).unwrap();
+        assert!(left.exists(), "somebody may be writing it");
+        let a_minute_ago = SystemTime::now() - Duration::from_secs(60);
+        File::options().write(true).open(&left).unwrap().set_modified(a_minute_ago).unwrap();
+        store.sweep_leftovers(Duration::from_secs(60)).unwrap();
+        assert!(!left.exists());
+        fs::write(&left, "half").unwrap();
+        store.sweep_leftovers(Duration::ZERO).unwrap();
         assert!(!left.exists());
     }
 }

@@ -5,6 +5,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
@@ -86,7 +87,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn sweep_leftovers(&self) -> Result<(), StoreError> {
+    fn sweep_leftovers(&self, _: Duration) -> Result<(), StoreError> {
         Ok(())
     }
 
