@@ -9,6 +9,7 @@ mod features;
 mod layout;
 pub mod limits;
 mod names;
+mod observed;
 mod plan;
 mod pool;
 mod problem;

@@ -78,7 +78,7 @@ mod tests {
             (0..8).map(|index| gpu(&node.parse().unwrap(), index).unwrap()).collect()
         };
         assert_eq!(of("node-1"), of("node-1"));
-        let uuid = |device: Device| format!("{:?}", device.attributes().get("uuid"));
+        let uuid = |device: Device| format!("{:?}", device.attribute_value("uuid"));
         let uuids: BTreeSet<_> = of("node-1").into_iter().chain(of("node-2")).map(uuid).collect();
         assert_eq!(uuids.len(), 16);
     }
@@ -86,8 +86,7 @@ mod tests {
     #[test]
     fn a_gpu_has_the_attributes_that_selectors_are_written_for() {
         let device = gpu(&"node-1".parse().unwrap(), 0).unwrap();
-        let names: Vec<_> =
-            device.attributes().keys().map(dra_kubeletplugin::QualifiedName::as_str).collect();
+        let names: Vec<_> = device.attributes().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["driverVersion", "index", "model", "uuid"]);
     }
 
