@@ -182,6 +182,7 @@ impl Device {
     }
 
     /// The attributes, in the order of their names.
+    #[must_use]
     pub fn attributes(&self) -> impl ExactSizeIterator<Item = (&QualifiedName, &AttributeValue)> {
         self.attributes.iter()
     }
@@ -193,6 +194,7 @@ impl Device {
     }
 
     /// The capacities, in the order of their names.
+    #[must_use]
     pub fn capacities(&self) -> impl ExactSizeIterator<Item = (&QualifiedName, &Capacity)> {
         self.capacity.iter()
     }

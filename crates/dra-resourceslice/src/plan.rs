@@ -114,7 +114,7 @@ pub(crate) fn draft<'a>(wish: PoolWish, observed: impl IntoIterator<Item = &'a O
         };
     }
     let wished = Wished::new(wish, observed.taint_times(), parts);
-    in_place::plan(wished, &observed).unwrap_or_else(|wished| renewed::plan(wished, &observed))
+    in_place::plan(&wished, &observed).unwrap_or_else(|| renewed::plan(&wished, &observed))
 }
 
 /// The steps that remove a pool. Old generations go first: nobody sees them while there is a newer one.

@@ -121,8 +121,9 @@ impl Pool {
 
     /// Names the attribute that tells the kind of partition of each device (Kubernetes 1.37).
     pub fn partition_type_attribute(mut self, name: QualifiedName) -> Self {
+        let name = Some(name);
         for slice in self.slices_mut() {
-            slice.partition_type_attribute = Some(name.clone());
+            slice.partition_type_attribute.clone_from(&name);
         }
         self
     }

@@ -58,7 +58,7 @@ mod tests {
     }
 
     fn lengths(list: &[Device]) -> Vec<usize> {
-        devices(list).iter().map(|run| run.len()).collect()
+        devices(list).iter().map(Range::len).collect()
     }
 
     #[test]

@@ -81,7 +81,9 @@ impl PoolWish {
                 // None fails: each was converted when it was checked.
                 let mut devices: Vec<_> =
                     models.iter().filter_map(|model| convert::device(model).ok()).collect();
-                devices.iter_mut().for_each(|device| times.adopt(device));
+                for device in &mut devices {
+                    times.adopt(device);
+                }
                 let mut spec = self.frame();
                 let partitions = models.iter().any(|model| !model.consumes_counters.is_empty());
                 // Neither fails, as `new` has tried.

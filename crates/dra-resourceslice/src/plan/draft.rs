@@ -115,8 +115,8 @@ impl Wished {
     }
 
     /// The same in this generation.
-    pub(super) fn at(self, generation: i64) -> Arc<Self> {
-        Arc::new(Self { generation, ..self })
+    pub(super) fn at(&self, generation: i64) -> Arc<Self> {
+        Arc::new(Self { generation, ..self.clone() })
     }
 
     pub(super) fn wish(&self) -> &PoolWish {

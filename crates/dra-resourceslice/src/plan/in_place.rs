@@ -12,23 +12,15 @@ use super::{
 };
 use crate::slice_name::index_of;
 
-/// The plan, or the wish again if the generation must rise.
-pub(super) fn plan(wished: Wished, observed: &Observed<'_>) -> Result<Draft, Wished> {
+/// The plan, or nothing if the generation must rise.
+pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Option<Draft> {
     if observed.slices.is_empty() || observed.generation < wished.wish().min_generation {
-        return Err(wished);
+        return None;
     }
-    let wished = wished.at(observed.generation);
     let count = wished.parts.len();
-    let steps = steps(&wished, observed).filter(|steps| steps.is_safe(count));
-    match steps {
-        Some(steps) => Ok(Draft {
-            steps: steps.in_order(),
-            generation: observed.generation,
-            slices: count,
-            needs_fresh_list: false,
-        }),
-        None => Err(Arc::unwrap_or_clone(wished)),
-    }
+    let generation = observed.generation;
+    let steps = steps(&wished.at(generation), observed).filter(|steps| steps.is_safe(count))?;
+    Some(Draft { steps: steps.in_order(), generation, slices: count, needs_fresh_list: false })
 }
 
 /// The steps, or nothing if there are not enough names.

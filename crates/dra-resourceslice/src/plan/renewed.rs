@@ -9,7 +9,7 @@ use super::{
     matching::Matching,
 };
 
-pub(super) fn plan(wished: Wished, observed: &Observed<'_>) -> Draft {
+pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Draft {
     let generation = wished.wish().min_generation.max(observed.generation.saturating_add(1));
     let count = wished.parts.len();
     let wished = wished.at(generation);

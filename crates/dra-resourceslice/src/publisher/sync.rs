@@ -93,10 +93,8 @@ impl Task {
         let Some(wish) = pool.full_wish(self.owner.reference(&self.api), &self.dropped) else {
             return Round::Done;
         };
-        if std::mem::take(&mut pool.probe) {
-            if self.probe(name, pool, &wish).await {
-                return Round::Again;
-            }
+        if std::mem::take(&mut pool.probe) && self.probe(name, pool, &wish).await {
+            return Round::Again;
         }
         let plan = draft(wish, self.cache.pool(name.as_str()));
         if plan.steps.is_empty() {

@@ -90,7 +90,7 @@ mod tests {
 
     /// Key and value of each taint, by device.
     fn seen(resources: &DriverResources) -> Vec<(String, Vec<String>)> {
-        let slices = resources.pools.values().flat_map(|pool| pool.slices());
+        let slices = resources.pools.values().flat_map(Pool::slices);
         let text = |taint: &Taint| format!("{}={}", taint.key, taint.value.as_deref().unwrap_or_default());
         let devices = slices.flat_map(|slice| &slice.devices).filter(|device| !device.taints.is_empty());
         devices.map(|device| (device.name.to_string(), device.taints.iter().map(text).collect())).collect()
