@@ -134,13 +134,11 @@ impl DraServer {
         let (stop, end, calls) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
         let stopped = stop.clone();
         let served = tokio::spawn(async move {
-            match error {
-                Some(error) => Err(error),
-                None => {
-                    stopped.cancelled().await;
-                    Ok(())
-                }
+            if let Some(error) = error {
+                return Err(error);
             }
+            stopped.cancelled().await;
+            Ok(())
         });
         Ok(Self { socket, stop, end, calls, served })
     }
