@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::calls::calls;
 use crate::instance::{Instance, Node};
 
 /// What a stop may take, and slack for a busy machine.
@@ -16,17 +15,23 @@ const HANGS: Duration = Duration::from_secs(600);
 
 /// A process that prepares a claim for longer than anybody waits, beside the call that waits for it.
 async fn with_a_prepare_that_hangs(node: &Node, work: impl AsyncFnOnce(&Instance)) {
-    let instance = node.start("pod", HANGS).await;
+    let log = "off,mock_gpu_driver::plugin=debug,dra_kubeletplugin::signals=info";
+    let instance = node.start_with_log("pod", HANGS, log).await;
     let claim = node.claim("one", "gpu-0");
     let call = instance.prepare(&claim);
     let rest = async {
-        while calls(&node.log()).is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        logged(node, "\"message\":\"prepare\"").await;
         work(&instance).await;
     };
     let (answer, ()) = tokio::join!(call, rest);
     assert_eq!(answer, None, "the process has ended");
+}
+
+/// Waits until the log has this text.
+async fn logged(node: &Node, text: &str) {
+    while !fs::read_to_string(node.log()).unwrap().contains(text) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
@@ -63,9 +68,7 @@ async fn a_second_signal_ends_it_at_once() {
         with_a_prepare_that_hangs(&node, async |instance| {
             instance.signal(first);
             // It has understood.
-            while node.all_sockets().len() > 1 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            logged(&node, "a second signal ends the process at once").await;
             instance.signal(second);
             let (code, took) = instance.wait_ended(BOUND + SLACK).await;
             assert_eq!(code, Some(1), "after {took:?}");
