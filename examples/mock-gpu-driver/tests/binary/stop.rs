@@ -12,11 +12,11 @@ const BOUND: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(5);
 /// Longer than any test.
 const HANGS: Duration = Duration::from_secs(600);
+const LOG: &str = "off,mock_gpu_driver::plugin=debug,dra_kubeletplugin::signals=debug";
 
 /// A process that prepares a claim for longer than anybody waits, beside the call that waits for it.
 async fn with_a_prepare_that_hangs(node: &Node, work: impl AsyncFnOnce(&Instance)) {
-    let log = "off,mock_gpu_driver::plugin=debug,dra_kubeletplugin::signals=info";
-    let instance = node.start_with_log("pod", HANGS, log).await;
+    let instance = start(node, HANGS).await;
     let claim = node.claim("one", "gpu-0");
     let call = instance.prepare(&claim);
     let rest = async {
@@ -25,6 +25,13 @@ async fn with_a_prepare_that_hangs(node: &Node, work: impl AsyncFnOnce(&Instance
     };
     let (answer, ()) = tokio::join!(call, rest);
     assert_eq!(answer, None, "the process has ended");
+}
+
+/// Starts a process and waits until signals stop it.
+async fn start(node: &Node, prepare_delay: Duration) -> Instance {
+    let instance = node.start_with_log("pod", prepare_delay, LOG).await;
+    logged(node, "SIGTERM and SIGINT stop the process").await;
+    instance
 }
 
 /// Waits until the log has this text.
@@ -38,7 +45,7 @@ async fn logged(node: &Node, text: &str) {
 async fn either_signal_stops_it_with_code_0_and_its_sockets_go() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let node = Node::new().await;
-        let instance = node.start("pod", Duration::ZERO).await;
+        let instance = start(&node, Duration::ZERO).await;
         assert_eq!(node.all_sockets().len(), 2);
         instance.signal(signal);
         let (code, took) = instance.wait_ended(BOUND + SLACK).await;
@@ -86,7 +93,6 @@ async fn go_fault_6_a_log_that_is_off_has_no_line() {
     let claim = node.claim("one", "gpu-0");
     instance.prepare(&claim).await.unwrap().unwrap();
     instance.unprepare(&claim).await.unwrap().unwrap();
-    instance.signal(Signal::SIGTERM);
-    assert_eq!(instance.wait_ended(BOUND + SLACK).await.0, Some(0));
+    instance.kill();
     assert_eq!(fs::read_to_string(node.log()).unwrap(), "");
 }
