@@ -122,10 +122,11 @@ impl Handle {
     /// Stops the plugin, within [`Options::stop_within`](crate::Options::stop_within) (5 s by default) whatever clients
     /// and the driver do. In this order:
     ///
-    /// 1. The registration socket goes, so that the kubelet calls another instance, if there is one. Readiness says that
-    ///    the plugin stops, tasks of the background end, and publishing stops between two writes.
-    /// 2. No new calls are taken. Those in flight end and are answered; health streams end. Connections on which nothing
-    ///    is called are not waited for.
+    /// 1. Readiness says that the plugin stops, tasks of the background end, and publishing stops between two writes.
+    ///    Calls in flight end and are answered; until none is left new ones are served too, as the kubelet would cut them
+    ///    off with the next step.
+    /// 2. The registration socket goes, so that the kubelet calls another instance, if there is one. No more calls are
+    ///    taken, and health streams end. Connections on which nothing is called are not waited for.
     /// 3. What is still connected when the time is up is cut; a prepare that runs on is undone by the next start.
     /// 4. The DRA socket goes, then the lock on publishing, and metrics and probes; with the last work of the driver the
     ///    lock on being the only instance.

@@ -168,7 +168,7 @@ impl Writer {
     fn event(&self, news: &News) -> Event {
         Event {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", self.driver)),
+                generate_name: Some(format!("{}-", self.driver)),
                 namespace: Some(NAMESPACE.to_owned()),
                 ..ObjectMeta::default()
             },
@@ -198,6 +198,7 @@ fn text(error: &kube::Error) -> String {
             "{} (the driver's service account needs create and patch on events of events.k8s.io in namespace {NAMESPACE})",
             status.message
         ),
+        kube::Error::Api(status) => status.message.clone(),
         error => ErrorChain(error).to_string(),
     }
 }
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_between_letters_to_what_the_api_takes() {
-        assert_eq!(cut("üa".repeat(400), LONGEST_NOTE).len(), 1023);
+        assert_eq!(cut(format!("a{}", "ü".repeat(600)), LONGEST_NOTE).len(), 1023);
         assert_eq!(cut("short".into(), LONGEST_NOTE), "short");
     }
 }

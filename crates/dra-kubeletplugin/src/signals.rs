@@ -23,6 +23,7 @@ pub fn terminate() -> io::Result<impl Future<Output = ()> + Send> {
         let _entered = runtime.enter();
         Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? }
     };
+    tracing::debug!("SIGTERM and SIGINT stop the process from now on");
     let (asked, first) = oneshot::channel();
     thread::Builder::new().name("dra-signals".to_owned()).spawn(move || {
         runtime.block_on(async move {

@@ -10,12 +10,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    error::RunError,
-    operations::OperationsServer,
-    own_thread::{LAST_CALLS, ServerEnd},
-    registration::RegistrationServer,
+    error::RunError, operations::OperationsServer, own_thread::ServerEnd, registration::RegistrationServer,
     server::DraServer,
 };
+
+/// What it takes, once the time for calls is up, to cut connections and to end the threads of servers whose clients do
+/// not go.
+const LAST_STEPS: Duration = Duration::from_millis(500);
 
 /// What has to be taken down in order.
 pub(crate) struct Parts {
@@ -53,10 +54,13 @@ impl Parts {
         outcome
     }
 
-    /// The kubelet first loses sight of the plugin, then calls in flight end, then the socket goes and another instance
-    /// may publish. Metrics and probes are the last: until then they say that the plugin is stopping.
+    /// Calls in flight end first: as soon as the registration socket is gone the kubelet cuts its connection, whatever it
+    /// waits for (1.37). Then it loses sight of the plugin, the other socket goes, and another instance may publish.
+    /// Metrics and probes are the last: until then they say that the plugin is stopping.
     async fn take_down(mut self) {
-        let deadline = Instant::now() + self.stop_within.saturating_sub(LAST_CALLS);
+        let deadline = Instant::now() + self.stop_within.saturating_sub(LAST_STEPS);
+        // What has not ended by then is told and cut by the next step.
+        let _ = timeout_at(deadline, self.dra.idle()).await;
         join(drop_elsewhere(self.registrar), self.dra.drain(deadline)).await;
         drop(self.dra);
         // It has begun to end with the first of these steps. If it needs longer it goes on, if the process does.

@@ -28,7 +28,7 @@ pub(crate) struct OperationsListener {
     address: SocketAddr,
 }
 
-/// A served address. Dropping it stops the server and waits for it: half a second at most.
+/// A served address. Dropping it stops the server and waits for it: a fifth of a second at most.
 #[derive(Debug)]
 pub(crate) struct OperationsServer {
     _thread: OwnThread,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A served registration socket. Dropping it takes the socket away, so that the kubelet loses sight of the plugin, then
-/// stops the thread: half a second at most.
+/// stops the thread: a fifth of a second at most.
 #[derive(Debug)]
 pub(crate) struct RegistrationServer {
     socket: BoundSocket,

@@ -95,6 +95,12 @@ impl DraServer {
         }
     }
 
+    /// Returns once no call is under way. Meanwhile new ones are served.
+    pub(crate) async fn idle(&self) {
+        self.calls.close();
+        self.calls.wait().await;
+    }
+
     /// Takes no new calls, lets those in flight end until `deadline`, then cuts all connections. A connection on which
     /// nothing is called holds nothing up.
     pub(crate) async fn drain(&mut self, deadline: Instant) {

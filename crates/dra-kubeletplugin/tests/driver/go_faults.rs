@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::{DeviceTaint, ResourceSlice};
 use dra_kubeletplugin::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use dra_kubeletplugin::resourceslice::Slice;
-use dra_kubeletplugin::{Device, DriverResources, Options, Pool, Taint};
+use dra_kubeletplugin::{Device, DriverResources, Options, Pool, Readiness, Taint};
 use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::Kubelet;
 use tokio::sync::Semaphore;
@@ -110,11 +110,17 @@ async fn go_fault_4_a_stop_waits_for_a_running_prepare_and_the_kubelet_gets_its_
     let claim = rig.claim("one", &[device("gpu-0")]);
     let stop = async {
         driver.wait_for("prepare one: gpu-0").await;
-        let registry = rig.node.plugins_registry();
+        let mut readiness = handle.readiness();
         let shutdown = handle.shutdown();
         let release = async {
-            eventually("no registration socket", || std::fs::read_dir(&registry).unwrap().next().is_none())
-                .await;
+            let stopping = |now: &Readiness| matches!(now, Readiness::NotReady { reason, .. } if reason.contains("stopping"));
+            soon("stopping", readiness.wait_for(stopping)).await.unwrap();
+            // Without it the kubelet would cut the call off.
+            assert_eq!(
+                fs::read_dir(rig.node.plugins_registry()).unwrap().count(),
+                1,
+                "the registration socket"
+            );
             gate.add_permits(1);
         };
         tokio::join!(shutdown, release).0
