@@ -11,6 +11,7 @@ mod cluster;
 mod disks;
 mod footprint;
 mod go_driver;
+mod go_faults;
 mod gpu;
 mod hello;
 mod kubelet_away;
@@ -19,12 +20,14 @@ mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
+mod refusal;
 mod registration;
 mod restart;
 mod retries;
 mod shares;
 mod slice_client;
 mod slices;
+mod stop;
 mod take_over;
 mod turns;
 mod two_drivers;
@@ -42,6 +45,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         hello::scenarios(),
         operations::scenarios(),
         registration::scenarios(),
+        refusal::scenarios(),
+        stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
         kubelet_away::scenarios(),
@@ -57,6 +62,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         undone::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
+        go_faults::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),

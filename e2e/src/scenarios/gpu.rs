@@ -124,6 +124,14 @@ pub(crate) fn files_of(kubelet_root: &Path, driver: &str) -> Result<Files> {
     Ok(files)
 }
 
+/// The DRA socket of our driver, not of a Go helper beside it.
+pub(crate) fn our_socket() -> Result<PathBuf> {
+    let sockets = files()?.sockets;
+    let ours =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dra-rs-"));
+    sockets.iter().find(ours).cloned().with_context(|| format!("our DRA socket is not among {sockets:?}"))
+}
+
 /// Waits until the files are as wanted.
 pub(crate) async fn wait_files(
     what: &str,

@@ -62,6 +62,9 @@ pub(crate) struct RunOptions {
     /// One more address for the same, for probes alone.
     #[arg(long, env = "HEALTH_ADDRESS", value_name = "IP:PORT")]
     pub(crate) health_address: Option<SocketAddr>,
+    /// Say by Events on the Node that the kubelet refuses the driver, or does not register it.
+    #[arg(long, env = "NODE_EVENTS")]
+    pub(crate) node_events: bool,
     /// Format of the log on standard error.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,

@@ -43,7 +43,8 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
     };
     let mut settings = Options::new(options.place.driver_name, options.node_name, client)
         .kubelet_root(&options.place.kubelet_root)
-        .cdi_root(&options.place.cdi_root);
+        .cdi_root(&options.place.cdi_root)
+        .node_events(options.node_events);
     if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
         settings = settings.rolling_update(uid);
     }

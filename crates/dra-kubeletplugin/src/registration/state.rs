@@ -232,14 +232,13 @@ async fn sleep_until(at: Option<Instant>) {
 
 fn log(state: &Registration) {
     match state {
-        Registration::Waiting { .. } => {}
+        // That it is overdue is told as an error of the background too, which is logged.
+        Registration::Waiting { .. } | Registration::Overdue { .. } => {}
         Registration::Registered { epoch } => tracing::info!(epoch, "registered by the kubelet"),
         Registration::Refused { reason } => tracing::error!(reason, "refused by the kubelet"),
         Registration::Lost => {
             tracing::warn!("the kubelet has closed its connection; waiting for it to register us anew");
         }
-        // It is told as an error of the background too, which is logged.
-        Registration::Overdue { .. } => {}
     }
 }
 

@@ -91,7 +91,7 @@ fn ignore_cancellation(driver: &TestDriver) -> Arc<Semaphore> {
 async fn shut_down(rig: &Rig, handle: Handle, within: Duration) {
     let stopped = timeout(within + SLACK, handle.shutdown()).await;
     stopped.unwrap_or_else(|_| panic!("it does not stop within {within:?}")).unwrap();
-    assert_eq!(sockets(rig), [PathBuf::new(); 0]);
+    assert_eq!(sockets(rig), Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
