@@ -3,6 +3,7 @@
 //! `cargo xtask e2e` builds all that is needed and runs this inside a cluster's namespaces. A scenario is an
 //! `async fn(&Context) -> Result<()>` in `scenarios/`; what it can use is on [`context::Context`].
 
+mod account;
 mod cdi_full_disk;
 mod cdi_oracle;
 #[cfg(test)]

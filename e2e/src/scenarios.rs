@@ -6,6 +6,7 @@ mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
+mod claim_status;
 mod claims;
 mod cluster;
 mod disks;
@@ -13,6 +14,10 @@ mod footprint;
 mod go_driver;
 mod go_faults;
 mod gpu;
+mod gpu_health;
+mod health;
+mod health_ends;
+mod health_taints;
 mod hello;
 mod kubelet_away;
 mod lost_calls;
@@ -66,6 +71,10 @@ pub(crate) fn all() -> Vec<Scenario> {
         api_server::scenarios(),
         cdi::scenarios(),
         metadata::scenarios(),
+        health::scenarios(),
+        health_ends::scenarios(),
+        health_taints::scenarios(),
+        claim_status::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

@@ -1,17 +1,22 @@
 //! The GPUs of a node: what they are called and what the scheduler may know of them.
 
 mod file;
+mod watch;
 
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
-use dra_kubeletplugin::{AttributeValue, Device, DeviceName, NodeName, Pool, Quantity};
+use dra_kubeletplugin::{AttributeValue, Device, DeviceHealth, DeviceName, NodeName, Pool, Quantity};
 use sha2::{Digest as _, Sha256};
+
+pub(crate) use watch::InventoryFile;
 
 /// All GPUs of a node.
 #[derive(Debug)]
 pub(crate) struct Inventory {
     places: BTreeMap<DeviceName, usize>,
+    /// Of each GPU.
+    health: BTreeMap<DeviceName, DeviceHealth>,
     pool: Pool,
 }
 
@@ -19,18 +24,26 @@ impl Inventory {
     /// `count` GPUs, the same at each start.
     pub(crate) fn of_node(node: &NodeName, count: u32) -> anyhow::Result<Self> {
         let devices: Vec<_> = (0..count).map(|index| gpu(node, index)).collect::<anyhow::Result<_>>()?;
-        let places = devices.iter().map(|device| device.name().clone()).zip(0..).collect();
-        Ok(Self { places, pool: Pool::new(devices) })
+        let names = || devices.iter().map(|device| device.name().clone());
+        let places = names().zip(0..).collect();
+        let health = names().map(|name| (name, DeviceHealth::healthy())).collect();
+        Ok(Self { places, health, pool: Pool::new(devices) })
     }
 
     /// What a JSON file lists: slices, each with `devices` or `sharedCounters` as in a `ResourceSlice`'s spec. They are
-    /// published as they are.
+    /// published as they are. `health` of a slice says how some of its devices are:
+    /// `{"gpu-1": {"status": "Unhealthy", "message": "fell off the bus"}}`.
     ///
     /// # Errors
     /// The file cannot be read, or says something that would not be published; the error names file and field.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("inventory {}", path.display()))?;
         file::read(&text).with_context(|| format!("inventory {}", path.display()))
+    }
+
+    /// How each GPU is.
+    pub(crate) fn health(&self) -> impl Iterator<Item = (&DeviceName, &DeviceHealth)> {
+        self.health.iter()
     }
 
     /// The place of a GPU among all of the node, if there is one of that name.

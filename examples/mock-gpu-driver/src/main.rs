@@ -7,6 +7,7 @@ mod options;
 mod plugin;
 mod run;
 mod state;
+mod status;
 
 use std::process::ExitCode;
 

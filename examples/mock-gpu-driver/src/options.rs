@@ -3,7 +3,7 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dra_kubeletplugin::{DeviceName, DriverName, NodeName};
+use dra_kubeletplugin::{DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect};
 
 #[derive(Debug, Parser)]
 #[command(name = "mock-gpu-driver", version, about = "A Kubernetes DRA driver for GPUs that do not exist")]
@@ -50,9 +50,13 @@ pub(crate) struct RunOptions {
     /// How many GPUs the node has.
     #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
     pub(crate) num_devices: u32,
-    /// JSON file with the slices to publish, instead of `--num-devices`.
+    /// JSON file with the slices to publish and the health of their devices, instead of `--num-devices`; read again when
+    /// it changes.
     #[arg(long, env = "INVENTORY", value_name = "FILE")]
     pub(crate) inventory: Option<PathBuf>,
+    /// Taint devices that do not work, with the key `<driver name>/unhealthy`; without it they are only reported.
+    #[arg(long, env = "TAINT_UNHEALTHY", value_name = "EFFECT")]
+    pub(crate) taint_unhealthy: Option<Effect>,
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
@@ -80,6 +84,15 @@ pub(crate) struct RunOptions {
     /// For tests: one more driver of this name in the same process, with the same GPUs and settings but no addresses.
     #[arg(long, env = "SECOND_DRIVER", value_name = "NAME")]
     pub(crate) second_driver: Option<DriverName>,
+    /// For tests: which versions of the health service to offer the kubelet.
+    #[arg(
+        long,
+        env = "HEALTH_VERSIONS",
+        value_name = "VERSION,…",
+        value_delimiter = ',',
+        default_value = "v1,v1alpha1"
+    )]
+    pub(crate) health_versions: Vec<HealthService>,
     /// For tests: which boot of the machine this is, instead of what the kernel says.
     #[arg(long, env = "BOOT_ID", value_name = "ID")]
     pub(crate) boot_id: Option<String>,
@@ -119,6 +132,46 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object for each line.
     Json,
+}
+
+/// What a taint does, spelled as in the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum Effect {
+    /// The taint only informs.
+    None,
+    /// The device is given to no more pods.
+    NoSchedule,
+    /// Pods that have the device are evicted too.
+    NoExecute,
+}
+
+impl From<Effect> for TaintEffect {
+    fn from(effect: Effect) -> Self {
+        match effect {
+            Effect::None => Self::None,
+            Effect::NoSchedule => Self::NoSchedule,
+            Effect::NoExecute => Self::NoExecute,
+        }
+    }
+}
+
+/// A version of the health service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HealthService {
+    /// Of kubelets since 1.37.
+    V1,
+    /// Of kubelets since 1.34.
+    V1alpha1,
+}
+
+impl From<HealthService> for HealthVersion {
+    fn from(service: HealthService) -> Self {
+        match service {
+            HealthService::V1 => Self::V1,
+            HealthService::V1alpha1 => Self::V1Alpha1,
+        }
+    }
 }
 
 fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {

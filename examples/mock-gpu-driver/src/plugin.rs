@@ -1,19 +1,20 @@
 //! What the driver does for a claim.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use dra_kubeletplugin::{
     AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceMetadata, DeviceName, DriverName, DriverPlugin,
     HeldClaim, NodeName, PluginError, PrepareContext, Prepared,
 };
+use tokio::sync::watch;
 
-use crate::inventory::Inventory;
+use crate::{inventory::Inventory, status};
 
 /// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
-/// uses, and the published attributes of each as device metadata.
+/// uses, and the published attributes of each as device metadata. The claim's status says that they are ready.
 #[derive(Debug)]
 pub(crate) struct MockGpus {
-    pub(crate) inventory: Inventory,
+    pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
     pub(crate) prepare_delay: Duration,
@@ -31,17 +32,19 @@ impl DriverPlugin for MockGpus {
         if self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name)) {
             tokio::time::sleep(self.prepare_delay).await;
         }
+        let inventory = Arc::clone(&self.inventory.borrow());
         let mut prepared = Prepared::new(());
         for device in claim.devices() {
             if self.fail_prepare.contains(device.device()) {
                 return Err(PluginError::new(format!("device {} is set to fail", device.device())));
             }
             let unknown = || PluginError::new(format!("this node has no GPU {}", device.device()));
-            let place = self.inventory.place_of(device.device()).ok_or_else(unknown)?;
-            let gpu = self.inventory.gpu(place).ok_or_else(unknown)?;
+            let place = inventory.place_of(device.device()).ok_or_else(unknown)?;
+            let gpu = inventory.gpu(place).ok_or_else(unknown)?;
             prepared = prepared
                 .device(device, self.edits(claim, device, place))
-                .metadata(device, DeviceMetadata::of_device(gpu)?);
+                .metadata(device, DeviceMetadata::of_device(gpu)?)
+                .status(device, status::of(gpu)?);
         }
         Ok(prepared)
     }

@@ -30,9 +30,10 @@ pub(crate) struct Leg {
 const ALL_ON: &str = "DRADeviceCompatibilityGroups=true,DRAFractionalCapacityRange=true,DRAListTypeAttributes=true,\
                       DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,\
                       DRAPartitionableDevicesType=true,DRAResourcePoolStatus=true";
-/// Turns off those that it has on, and what needs them.
+/// Turns off those that it has on, and what needs them, and health in the status of pods.
 const ALL_OFF: &str = "DRAConsumableCapacity=false,DRADeviceBindingConditions=false,DRADeviceTaintRules=false,\
-                       DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false";
+                       DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false,\
+                       ResourceHealthStatus=false,ResourceHealthStatusMessage=false";
 
 /// The legs of a run, in order. A run of chosen scenarios (`only`) is for one version: the newest if none is named.
 pub(crate) fn legs(

@@ -4,6 +4,7 @@
 
 mod claim;
 mod device;
+mod device_status;
 mod names;
 mod node_allocatable;
 mod node_selector;
