@@ -108,6 +108,7 @@ async fn lost_answers(cx: &Context) -> Result<()> {
     cx.wait_devices(DRIVER, 8, SOON).await?;
     dra.set(Rule::AnswersUpTo(0));
     cx.create_pod(&ShellPod::print_env("p").template("one-gpu").build()).await?;
+    wait_answered(&behind, "NodePrepareResources").await?;
     cx.wait_event("p", "FailedPrepareDynamicResources", RUNS_WITHIN).await?;
     dra.set(Rule::Forward);
     cx.wait_running_nudged("p", SETTLED_WITHIN).await?;
@@ -116,15 +117,19 @@ async fn lost_answers(cx: &Context) -> Result<()> {
     let prepares = behind.driver.answers("NodePrepareResources", "p-")?;
     ensure!(prepares >= 2, "the driver has answered {prepares} prepares");
 
-    let lost = dra.lost();
     dra.set(Rule::AnswersUpTo(0));
     cx.api::<Pod>().delete("p", &DeleteParams::default()).await?;
-    let told = || async { Ok((dra.lost() > lost).then_some(())) };
-    eventually("a lost answer to an unprepare", SOON, told).await?;
+    wait_answered(&behind, "NodeUnprepareResources").await?;
     ensure!(cx.api::<Pod>().get_opt("p").await?.is_some(), "the pod ended without an answer");
     dra.set(Rule::Forward);
     cx.wait_gone("p", SETTLED_WITHIN).await?;
     let unprepares = behind.driver.answers("NodeUnprepareResources", "p-")?;
     ensure!(unprepares >= 2, "the driver has answered {unprepares} unprepares");
     behind.nothing_left().await
+}
+
+/// Waits until the driver has answered a call, which is not to say that the kubelet has the answer.
+async fn wait_answered(behind: &BehindProxy, method: &str) -> Result<()> {
+    let answered = || async { Ok((behind.driver.answers(method, "p-")? > 0).then_some(())) };
+    eventually(&format!("an answer to {method}"), SETTLED_WITHIN, answered).await
 }
