@@ -13,7 +13,7 @@ use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::Kubelet;
 use tokio::sync::Semaphore;
 
-use crate::support::{NODE, Rig, SOON, TestDriver, device, eventually, soon, usual};
+use crate::support::{NODE, Rig, SOON, TestDriver, device, soon, usual};
 
 const POD: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
 

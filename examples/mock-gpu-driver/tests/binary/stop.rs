@@ -29,7 +29,7 @@ async fn with_a_prepare_that_hangs(node: &Node, work: impl AsyncFnOnce(&Instance
 
 /// Starts a process and waits until signals stop it.
 async fn start(node: &Node, prepare_delay: Duration) -> Instance {
-    let instance = node.start_with_log("pod", prepare_delay, LOG).await;
+    let instance = node.start_with("pod", prepare_delay, LOG, &[]).await;
     logged(node, "SIGTERM and SIGINT stop the process").await;
     instance
 }
