@@ -1,8 +1,8 @@
 //! Pods come and go while the kubelet, the API server and the driver are stopped and started at random.
 //!
-//! Three parts, each of which ends with a quiet node: nothing happens but the pods, the kubelet and the API server come and
-//! go beside a driver that lives, then the driver comes and goes too. What the driver holds at the end of the second part is
-//! compared with what it held at the end of the first.
+//! Three parts, each of which ends with a quiet node: nothing happens but the pods, the kubelet and the API server come
+//! and go beside a driver that lives, then the driver comes and goes too. What the driver holds at the end of the second
+//! part is compared with what it held at the end of the first.
 
 mod books;
 mod dice;
