@@ -13,7 +13,7 @@ use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::Kubelet;
 use tokio::sync::Semaphore;
 
-use crate::support::{NODE, Rig, SOON, TestDriver, device, eventually, soon, usual};
+use crate::support::{NODE, Rig, SOON, TestDriver, device, soon, usual};
 
 const POD: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
 
@@ -125,7 +125,8 @@ async fn go_fault_4_a_stop_waits_for_a_running_prepare_and_the_kubelet_gets_its_
         };
         tokio::join!(shutdown, release).0
     };
-    let (prepared, stopped) = soon("stopped", async { tokio::join!(rig.prepare_one(&claim), stop) }).await;
+    let (prepared, stopped) =
+        soon("stopped", Box::pin(async { tokio::join!(rig.prepare_one(&claim), stop) })).await;
     stopped.unwrap();
     assert_eq!(prepared.unwrap().len(), 1);
     assert_eq!(rig.files(), rig.files_of(&[&claim]));
