@@ -125,7 +125,8 @@ async fn go_fault_4_a_stop_waits_for_a_running_prepare_and_the_kubelet_gets_its_
         };
         tokio::join!(shutdown, release).0
     };
-    let (prepared, stopped) = soon("stopped", async { tokio::join!(rig.prepare_one(&claim), stop) }).await;
+    let (prepared, stopped) =
+        soon("stopped", Box::pin(async { tokio::join!(rig.prepare_one(&claim), stop) })).await;
     stopped.unwrap();
     assert_eq!(prepared.unwrap().len(), 1);
     assert_eq!(rig.files(), rig.files_of(&[&claim]));
