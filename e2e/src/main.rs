@@ -31,7 +31,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 
 use context::Setup;
-use scenario::Tier;
+use scenario::{Share, Tier};
 
 #[derive(Parser)]
 #[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
@@ -42,6 +42,9 @@ struct Cli {
     /// Run only scenarios with this text in their name.
     #[arg(long)]
     only: Option<String>,
+    /// Run only this share of them, as `1/2`: every second one, from the first.
+    #[arg(long, default_value_t = Share::WHOLE)]
+    share: Share,
     /// Print what would be run, and run nothing.
     #[arg(long)]
     list: bool,
@@ -90,6 +93,7 @@ async fn main() -> ExitCode {
 /// Whether all passed.
 async fn run(cli: Cli) -> Result<bool> {
     let chosen = scenario::choose(scenarios::all(), cli.tier, cli.only.as_deref());
+    let chosen = cli.share.of(chosen);
     if cli.list {
         for scenario in &chosen {
             println!("{scenario}");
