@@ -3,8 +3,10 @@
 //! `cargo xtask e2e` builds all that is needed and runs this inside a cluster's namespaces. A scenario is an
 //! `async fn(&Context) -> Result<()>` in `scenarios/`; what it can use is on [`context::Context`].
 
+mod allocator;
 mod cdi_full_disk;
 mod cdi_oracle;
+mod cel_oracle;
 mod context;
 mod dra_socket;
 mod driver;

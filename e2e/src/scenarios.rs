@@ -1,5 +1,6 @@
 //! All scenarios, in the order in which they run.
 
+mod allocator;
 mod api_server;
 mod bad_prepares;
 mod beside_go;
@@ -18,6 +19,7 @@ mod operations;
 mod pods;
 mod registration;
 mod restart;
+mod selectors;
 mod slice_client;
 mod slices;
 mod take_over;
@@ -48,6 +50,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         beside_go::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
+        selectors::scenarios(),
+        allocator::scenarios(),
         metadata::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
