@@ -153,7 +153,8 @@ impl<'a> Evaluation<'a> {
         let is_variable = |name: &str| self.scope.iter().any(|(variable, _)| *variable == name);
         match special::of(call, is_variable)? {
             Some(Special::Bind { name, value, body }) => {
-                let value = self.value(value);
+                // In Kubernetes, too, only `device.attributes` itself has an empty map for unknown domains.
+                let value = self.value(value).map(plain);
                 if value == Err(SelectorError::CostExceeded) {
                     return value;
                 }
@@ -322,15 +323,17 @@ fn function(name: &str, receiver: Option<Value>, arguments: Vec<Value>) -> Evalu
             format => Ok(on_values::some(format)),
         },
         ("hasValue" | "value" | "or" | "orValue", [target, rest @ ..]) => on_optional(name, target, rest),
-        _ => {
-            let plain = |value: Value| match &value {
-                Value::Opaque(opaque) => {
-                    opaque.downcast_ref::<Domains>().map_or_else(|| value.clone(), Domains::to_map)
-                }
-                _ => value,
-            };
-            library::call(name, receiver.map(plain), arguments.into_iter().map(plain).collect())
+        _ => library::call(name, receiver.map(plain), arguments.into_iter().map(plain).collect()),
+    }
+}
+
+/// The value as an ordinary map, if it is one by domain.
+fn plain(value: Value) -> Value {
+    match &value {
+        Value::Opaque(opaque) => {
+            opaque.downcast_ref::<Domains>().map_or_else(|| value.clone(), Domains::to_map)
         }
+        _ => value,
     }
 }
 

@@ -57,6 +57,10 @@ fn what_a_device_lacks_is_no_such_key_and_an_unknown_domain_is_an_empty_map() {
         ("device.attributes['gpu.example.com'].?none.orValue('x') == 'x'", Ok(true)),
         ("device.attributes['gpu.example.com'][?'model'].hasValue()", Ok(true)),
         ("cel.bind(gpu, device.attributes['gpu.example.com'], gpu.ecc && gpu.model == 'A100')", Ok(true)),
+        (
+            "cel.bind(all, device.attributes, all['other.example.com'].none == 'x')",
+            lacks("other.example.com"),
+        ),
         ("device.attributes['gpu.example.com'].none || device.attributes['gpu.example.com'].ecc", Ok(true)),
     ] {
         assert_eq!(matches(expression), expected, "{expression}");

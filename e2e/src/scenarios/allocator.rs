@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use dra_testkit::scheduler::{Known, allocate};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, Pod},
     resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice},
@@ -51,14 +51,28 @@ async fn all(cx: &Context, cases: &[Case]) -> Result<()> {
     let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
     let namespaces: Api<Namespace> = Api::all(cx.client.clone());
     namespaces.patch(&cx.namespace, &PatchParams::default(), &Patch::Merge(&label)).await?;
+    let mut failures = Vec::new();
+    let mut published = Vec::new();
     for case in cases {
-        publish(cx, case).await.with_context(|| format!("case {:?}", case.name))?;
+        match publish(cx, case).await {
+            Ok(()) => published.push(case),
+            Err(error) => failures.push(format!("{:?}: {error:#}", case.name)),
+        }
     }
-    let judged = |case| async move { one(cx, case).await.with_context(|| format!("case {:?}", case.name)) };
-    let outcomes: Vec<Outcome> =
-        stream::iter(cases).map(judged).buffer_unordered(AT_ONCE).try_collect().await?;
-    let allocated: usize = outcomes.iter().map(|outcome| outcome.allocated).sum();
-    let refused: usize = outcomes.iter().map(|outcome| outcome.refused).sum();
+    let judged = |case| async move { (case, one(cx, case).await) };
+    let outcomes: Vec<(&Case, Result<Outcome>)> =
+        stream::iter(published).map(judged).buffer_unordered(AT_ONCE).collect().await;
+    let (mut allocated, mut refused) = (0, 0);
+    for (case, outcome) in outcomes {
+        match outcome {
+            Ok(outcome) => {
+                allocated += outcome.allocated;
+                refused += outcome.refused;
+            }
+            Err(error) => failures.push(format!("{:?}: {error:#}", case.name)),
+        }
+    }
+    ensure!(failures.is_empty(), "{} of {} cases: {failures:#?}", failures.len(), cases.len());
     println!("    {} cases: {allocated} pods with the same devices, {refused} refused by both", cases.len());
     Ok(())
 }
