@@ -72,7 +72,7 @@ async fn all(cx: &Context, cases: &[Case]) -> Result<()> {
             Err(error) => failures.push(format!("{:?}: {error:#}", case.name)),
         }
     }
-    ensure!(failures.is_empty(), "{} of {} cases: {failures:#?}", failures.len(), cases.len());
+    ensure!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
     println!("    {} cases: {allocated} pods with the same devices, {refused} refused by both", cases.len());
     Ok(())
 }
