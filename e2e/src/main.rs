@@ -4,8 +4,10 @@
 //! `async fn(&Context) -> Result<()>` in `scenarios/`; what it can use is on [`context::Context`].
 
 mod account;
+mod allocator;
 mod cdi_full_disk;
 mod cdi_oracle;
+mod cel_oracle;
 #[cfg(test)]
 mod compatibility;
 mod context;

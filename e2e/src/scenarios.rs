@@ -1,6 +1,7 @@
 //! All scenarios, in the order in which they run.
 
 mod adoption;
+mod allocator;
 mod api_server;
 mod bad_prepares;
 mod behind_proxy;
@@ -32,6 +33,7 @@ mod refusal;
 mod registration;
 mod restart;
 mod retries;
+mod selectors;
 mod shares;
 mod slice_client;
 mod slices;
@@ -79,6 +81,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         go_faults::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
+        selectors::scenarios(),
+        allocator::scenarios(),
         metadata::scenarios(),
         health::scenarios(),
         health_ends::scenarios(),
