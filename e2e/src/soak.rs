@@ -29,6 +29,8 @@ use crate::{
 
 /// Pods at a time; every third has two GPUs.
 const WORKERS: u64 = 6;
+/// What the control plane needs after the API server is back, besides twice the time that it was away.
+const RECOVERY: Duration = Duration::from_secs(5);
 /// The kubelet looks each minute for what pods that are gone have left.
 const QUIET_WITHIN: Duration = Duration::from_secs(180);
 /// More than all waits for a quiet node take together.
@@ -196,6 +198,9 @@ impl Soak<'_> {
                 let (driver, ()) = join(driver, tokio::time::sleep(time)).await;
                 // In any case: everything else needs it.
                 node::component("start", "apiserver").await?;
+                // Scheduler and controllers wait for up to half a minute before they try again, and a server that is often
+                // away would keep them from all work.
+                tokio::time::sleep(RECOVERY + 2 * time).await;
                 driver
             }
             Event::Driver(change) => fleet.change(change).await,
