@@ -7,6 +7,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+/// What a pod of [`ShellPod::print_env`] says when it has printed all.
+pub(crate) const END_OF_ENV: &str = "(end of the environment)";
+
 /// A pod of one container that runs `script` in a shell, once. It holds the claims that [`ShellPod`] adds.
 pub(crate) struct ShellPod {
     name: String,
@@ -23,7 +26,7 @@ impl ShellPod {
 
     /// Prints its environment and then does nothing until it is deleted.
     pub(crate) fn print_env(name: &str) -> Self {
-        Self::new(name, "env; exec sleep 3600")
+        Self::new(name, &format!("env; echo '{END_OF_ENV}'; exec sleep 3600"))
     }
 
     /// With a claim that is made from a `ResourceClaimTemplate`.

@@ -10,7 +10,12 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    context::Context, driver::Driver, eventually::eventually, node, node::ComponentLog, pod::ShellPod,
+    context::Context,
+    driver::Driver,
+    eventually::eventually,
+    node,
+    node::ComponentLog,
+    pod::{END_OF_ENV, ShellPod},
 };
 
 pub(crate) const DRIVER: &str = "gpu.example.com";
@@ -75,8 +80,9 @@ pub(crate) async fn run_pod(cx: &Context, name: &str, within: Duration) -> Resul
 /// # Errors
 /// The variables of a GPU do not fit together.
 pub(crate) async fn gpus_of(cx: &Context, pod: &str) -> Result<Vec<String>> {
-    cx.wait_log_line(pod, "DRA_RESOURCE_DRIVER_NAME=", Duration::from_secs(10)).await?;
-    let log = cx.pod_log(pod).await?;
+    // A container that is started again begins a new log.
+    let whole = || async { Ok(Some(cx.pod_log(pod).await?).filter(|log| log.contains(END_OF_ENV))) };
+    let log = eventually(&format!("the environment of pod {pod}"), Duration::from_secs(20), whole).await?;
     let env: BTreeMap<_, _> = log.lines().filter_map(|line| line.split_once('=')).collect();
     let mut gpus = Vec::new();
     for (name, value) in &env {

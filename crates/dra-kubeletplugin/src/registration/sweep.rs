@@ -19,9 +19,10 @@ use crate::{
 /// made may refuse once.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
-const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// An instance that is killed in a rolling update leaves its sockets when the other one is registered already.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Sweeps once the plugin is registered, and every ten minutes: the kubelet goes on dialling sockets of dead instances.
+/// Sweeps once the plugin is registered, and every minute: the kubelet goes on dialling sockets of dead instances.
 pub(crate) async fn keep_swept(
     driver: DriverName,
     paths: Paths,
@@ -122,5 +123,26 @@ mod tests {
         let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["alive.ours", "dead.other", "file.ours"]);
+    }
+
+    /// As when the old instance of a rolling update is killed.
+    #[tokio::test(start_paused = true)]
+    async fn sockets_that_die_later_go_within_two_minutes() {
+        let root = tempfile::tempdir().unwrap();
+        let driver: DriverName = "gpu.example.com".parse().unwrap();
+        let [ours, other] =
+            ["pod-2", "pod-1"].map(|pod| Paths::new(root.path(), &driver, Some(pod), 1).unwrap());
+        fs::create_dir_all(&ours.registry).unwrap();
+        fs::create_dir_all(&ours.data).unwrap();
+        let sockets = [other.registration, other.dra];
+        let alive = sockets.each_ref().map(|path| UnixListener::bind(path).unwrap());
+        let (_registration, registered) = watch::channel(Registration::Registered { epoch: 1 });
+        let sweeping = tokio::spawn(keep_swept(driver, ours, registered));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(sockets.iter().all(|path| path.exists()), "the other instance lives");
+        drop(alive);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(!sockets.iter().any(|path| path.exists()));
+        sweeping.abort();
     }
 }
