@@ -75,9 +75,8 @@ impl<P: DriverPlugin> Claims<P> {
             }
         };
         let compared = stored.as_ref().map(|(phase, record)| (*phase, record.compare(claim.allocation())));
-        let decision = on_prepare(compared);
         if let Some((phase, record)) = stored {
-            let reason = match decision {
+            let reason = match on_prepare(compared) {
                 OnPrepare::Replay => return self.replay(record).await,
                 OnPrepare::Complete => {
                     self.validate(&claim)?;

@@ -165,8 +165,7 @@ impl<P: DriverPlugin> Claims<P> {
         if !record.is_vacated() {
             self.call_undo(undo(phase), self.held_claim(record, reason)).await?;
         }
-        let vacated = Some(record.vacated(&self.kind)).filter(Record::is_vacated);
-        let left = vacated.filter(|_| then == Then::Prepare);
+        let left = (then == Then::Prepare).then(|| record.vacated(&self.kind)).filter(Record::is_vacated);
         self.forget_in(Arc::clone(&self.disk.store), &uid, left).await
     }
 

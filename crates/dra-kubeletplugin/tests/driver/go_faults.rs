@@ -2,7 +2,7 @@
 //! `docs/compatibility.md`. Number 6 is a matter of the whole program: `mock-gpu-driver/tests/binary/stop.rs`.
 
 use std::fs;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::{DeviceTaint, ResourceSlice};
@@ -11,9 +11,8 @@ use dra_kubeletplugin::resourceslice::Slice;
 use dra_kubeletplugin::{Device, DriverResources, Options, Pool, Readiness, Taint};
 use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::Kubelet;
-use tokio::sync::Semaphore;
 
-use crate::support::{NODE, Rig, SOON, TestDriver, device, soon, usual};
+use crate::support::{NODE, Rig, SOON, TestDriver, device, soon};
 
 const POD: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
 
@@ -97,15 +96,7 @@ async fn go_fault_3_the_first_publish_returns_at_once_even_without_an_api_server
 #[tokio::test]
 async fn go_fault_4_a_stop_waits_for_a_running_prepare_and_the_kubelet_gets_its_answer() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = Arc::new(Semaphore::new(0));
-    let permits = Arc::clone(&gate);
-    driver.on_prepare(move |claim, _| {
-        let permits = Arc::clone(&permits);
-        Box::pin(async move {
-            permits.acquire().await.expect("open").forget();
-            Ok(usual(claim))
-        })
-    });
+    let gate = driver.hold_up_prepare();
     let handle = rig.start(&driver).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     let stop = async {

@@ -1,30 +1,13 @@
 //! Calls for one claim that meet: callers that go away, unprepares that overtake, prepares that wait.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use crate::support::{Rig, TestDriver, device, eventually, fail, usual};
-
-/// A driver whose prepares wait for a permit each.
-fn held_up(driver: &TestDriver) -> Arc<Semaphore> {
-    let gate = Arc::new(Semaphore::new(0));
-    let permits = Arc::clone(&gate);
-    driver.on_prepare(move |claim, _| {
-        let permits = Arc::clone(&permits);
-        Box::pin(async move {
-            permits.acquire().await.expect("open").forget();
-            Ok(usual(claim))
-        })
-    });
-    gate
-}
 
 #[tokio::test]
 async fn a_prepare_whose_caller_goes_away_is_completed_and_replayed() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = held_up(&driver);
+    let gate = driver.hold_up_prepare();
     let _handle = rig.start(&driver).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     tokio::select! {
@@ -40,7 +23,7 @@ async fn a_prepare_whose_caller_goes_away_is_completed_and_replayed() {
 #[tokio::test]
 async fn a_prepare_whose_caller_goes_away_is_completed_without_another_call() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = held_up(&driver);
+    let gate = driver.hold_up_prepare();
     let _handle = rig.start(&driver).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     tokio::select! {
@@ -54,7 +37,7 @@ async fn a_prepare_whose_caller_goes_away_is_completed_without_another_call() {
 #[tokio::test]
 async fn two_prepares_of_one_claim_at_once_are_one_driver_call() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = held_up(&driver);
+    let gate = driver.hold_up_prepare();
     let _handle = rig.start(&driver).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     let release = async {
@@ -145,7 +128,7 @@ async fn an_unprepare_that_cannot_wait_any_longer_says_that_prepare_still_runs()
     // Unprepare keeps 5 s of its caller's time back.
     let rig = Rig::with_kubelet(|kubelet, _| kubelet.call_timeout(Duration::from_secs(6)));
     let driver = TestDriver::new();
-    let gate = held_up(&driver);
+    let gate = driver.hold_up_prepare();
     let _handle = rig.start(&driver).await;
     let (one, two) = (rig.claim("one", &[device("gpu-0")]), rig.claim("two", &[device("gpu-1")]));
     tokio::select! {
@@ -165,7 +148,7 @@ async fn an_unprepare_that_cannot_wait_any_longer_says_that_prepare_still_runs()
 #[tokio::test]
 async fn with_one_call_at_a_time_a_waiting_claim_gets_its_turn() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = held_up(&driver);
+    let gate = driver.hold_up_prepare();
     let _handle = rig.start_with(&driver, rig.options().max_parallel(1)).await;
     let (one, two) = (rig.claim("one", &[device("gpu-0")]), rig.claim("two", &[device("gpu-1")]));
     let later = async {

@@ -1,16 +1,14 @@
 //! How a driver stops, whatever its clients do.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use dra_kubeletplugin::{DeviceHealth, DeviceRef, Handle};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{DRIVER, NODE, Rig, TestDriver, device, eventually, soon, usual};
+use crate::support::{DRIVER, NODE, Rig, TestDriver, device, eventually, soon};
 
 /// The default bound.
 const BOUND: Duration = Duration::from_secs(5);
@@ -74,20 +72,6 @@ async fn half_a_request(handle: &Handle) -> Client {
     Client::Tcp(stream)
 }
 
-/// Prepares do not end before they have a permit each, cancelled or not.
-fn ignore_cancellation(driver: &TestDriver) -> Arc<Semaphore> {
-    let gate = Arc::new(Semaphore::new(0));
-    let permits = Arc::clone(&gate);
-    driver.on_prepare(move |claim, _| {
-        let permits = Arc::clone(&permits);
-        Box::pin(async move {
-            permits.acquire().await.expect("open").forget();
-            Ok(usual(claim))
-        })
-    });
-    gate
-}
-
 async fn shut_down(rig: &Rig, handle: Handle, within: Duration) {
     let stopped = timeout(within + SLACK, handle.shutdown()).await;
     stopped.unwrap_or_else(|_| panic!("it does not stop within {within:?}")).unwrap();
@@ -119,7 +103,7 @@ async fn metrics_that_somebody_has_half_asked_for_do_not_hold_up_a_stop() {
 #[tokio::test]
 async fn a_prepare_that_does_not_end_is_left_behind_after_the_time_that_was_set() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = ignore_cancellation(&driver);
+    let gate = driver.hold_up_prepare();
     let handle = rig.start_with(&driver, rig.options().stop_within(Duration::from_secs(1))).await;
     let claim = rig.claim("one", &[device("gpu-0")]);
     let stop = async {
@@ -139,7 +123,7 @@ async fn a_prepare_that_does_not_end_is_left_behind_after_the_time_that_was_set(
 async fn with_everything_that_can_hold_it_up_at_once_a_stop_keeps_its_bound_and_the_claim_is_prepared_later()
 {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = ignore_cancellation(&driver);
+    let gate = driver.hold_up_prepare();
     let options = rig.options().health(true).operations(([127, 0, 0, 1], 0).into());
     let handle = rig.start_with(&driver, options).await;
     let gpu = DeviceRef::new(NODE.parse().unwrap(), "gpu-0".parse().unwrap());

@@ -75,6 +75,20 @@ impl TestDriver {
         self.inner().on_prepare = Some(Arc::new(work));
     }
 
+    /// Lets prepares wait for a permit each, cancelled or not, and then prepare as usual.
+    pub(crate) fn hold_up_prepare(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        let permits = Arc::clone(&gate);
+        self.on_prepare(move |claim, _| {
+            let permits = Arc::clone(&permits);
+            Box::pin(async move {
+                permits.acquire().await.expect("open").forget();
+                Ok(usual(claim))
+            })
+        });
+        gate
+    }
+
     /// Prepares as usual again.
     pub(crate) fn prepare_as_usual(&self) {
         self.inner().on_prepare = None;
