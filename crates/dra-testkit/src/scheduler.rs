@@ -111,7 +111,17 @@ impl Scheduler {
     /// # Errors
     /// If something that the pod needs does not exist, no node fits, or something is asked that is not supported.
     pub fn schedule(&self, pod: impl Into<ObjectKey>) -> Result<Scheduled, SchedulerError> {
-        let key = pod.into();
+        let pod = pod.into();
+        loop {
+            match self.try_schedule(&pod) {
+                // The kubelet or a driver wrote the pod or a claim meanwhile; the real scheduler tries again too.
+                Err(error) if error.is_conflict() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn try_schedule(&self, key: &ObjectKey) -> Result<Scheduled, SchedulerError> {
         let mut pod: Pod =
             self.api.get(key.clone()).ok_or_else(|| missing("the scheduler", "Pod", &key.to_string()))?;
         let claims = self.claims_of(&mut pod)?;
@@ -174,7 +184,11 @@ impl Scheduler {
                 self.api.get((namespace.as_str(), name.as_str())).ok_or_else(|| {
                     missing(&wanted_by, "ResourceClaimTemplate", &format!("{namespace}/{name}"))
                 })?;
-            let claim = self.put(&templates::claim(pod, &entry.name, &template))?;
+            let made = self.api.list().into_iter().find(|claim| templates::is_for(claim, pod, &entry.name));
+            let claim = match made {
+                Some(claim) => claim,
+                None => self.put(&templates::claim(pod, &entry.name, &template))?,
+            };
             templates::record(pod, &entry.name, &claim);
             *pod = self.put(pod)?;
             claims.push(claim);

@@ -6,6 +6,7 @@
     reason = "helpers of tests fail like tests"
 )]
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use dra_testkit::api::ApiServer;
@@ -150,6 +151,37 @@ fn an_allocated_claim_stays_until_it_is_freed() {
     api.delete::<Pod>(("default", "p")).expect("deleted");
     scheduler.collect().expect("collected");
     assert!(api.get::<ResourceClaim>(("default", "shared")).is_none());
+}
+
+#[test]
+fn a_driver_that_writes_the_claim_meanwhile_makes_no_call_fail() {
+    let (api, scheduler) = cluster();
+    publish(&api, "node-1", 1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in (0u64..).take_while(|_| !done.load(Relaxed)) {
+                let mut claim: ResourceClaim = api.get(("default", "shared")).expect("stays");
+                claim.metadata.labels = Some([("turn".to_owned(), turn.to_string())].into());
+                // The scheduler may have been faster, and its write must not be lost.
+                let _ = api.put(&claim);
+            }
+        });
+        for turn in 0..100 {
+            pod(&api, "p", "resourceClaimName: shared");
+            let scheduled = scheduler.schedule(("default", "p"));
+            api.delete::<Pod>(("default", "p")).expect("deleted");
+            let collected = scheduler.collect();
+            if scheduled.is_err() || collected.is_err() {
+                done.store(true, Relaxed);
+            }
+            scheduled.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+            assert_eq!(collected.unwrap_or_else(|error| panic!("turn {turn}: {error}")), 1, "turn {turn}");
+        }
+        done.store(true, Relaxed);
+    });
+    let shared: ResourceClaim = api.get(("default", "shared")).expect("stays");
+    assert_eq!((device(&shared), shared.metadata.finalizers), (None, None));
 }
 
 #[tokio::test]

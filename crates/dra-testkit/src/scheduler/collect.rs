@@ -25,6 +25,20 @@ impl Scheduler {
         let active: BTreeSet<String> = pods.iter().filter(|pod| !has_ended(pod)).filter_map(uid).collect();
         let mut changed = 0;
         for claim in self.api.list::<ResourceClaim>() {
+            changed += usize::from(self.collect_one(claim, &existing, &active)?);
+        }
+        Ok(changed)
+    }
+
+    /// Frees one claim as far as it can be freed; returns whether it changed. Somebody else may write the claim
+    /// meanwhile (the driver its status): then all is decided again, as a controller does.
+    fn collect_one(
+        &self,
+        mut claim: ResourceClaim,
+        existing: &BTreeSet<String>,
+        active: &BTreeSet<String>,
+    ) -> Result<bool, SchedulerError> {
+        loop {
             let is_leaving = claim.metadata.deletion_timestamp.is_some();
             let is_orphan =
                 !is_leaving && templates::owner(&claim).is_some_and(|owner| !existing.contains(owner));
@@ -32,13 +46,20 @@ impl Scheduler {
             let is_active = |consumer: &ResourceClaimConsumerReference| active.contains(&consumer.uid);
             let held: Vec<_> =
                 status.reserved_for.iter().flatten().filter(|c| is_active(c)).cloned().collect();
-            let frees = held.len() < status.reserved_for.as_ref().map_or(0, Vec::len);
-            if frees || is_orphan {
-                self.free(claim, held, is_orphan)?;
-                changed += 1;
+            let leaves = held.len() < status.reserved_for.as_ref().map_or(0, Vec::len);
+            let is_half_free = status.allocation.is_none() && is_protected(&claim);
+            if !(leaves || is_half_free || is_orphan) {
+                return Ok(false);
+            }
+            let key = key_of(&claim);
+            match self.free(claim, held, is_orphan) {
+                Err(error) if error.is_conflict() => match self.api.get(key) {
+                    Some(newer) => claim = newer,
+                    None => return Ok(true),
+                },
+                freed => return freed.map(|()| true),
             }
         }
-        Ok(changed)
     }
 
     /// Leaves only the reservations `held`; without any, gives the allocation back; deletes an orphan.
@@ -69,6 +90,10 @@ impl Scheduler {
         let deleted = self.api.delete::<ResourceClaim>(key);
         deleted.map_err(|status| SchedulerError::Api { what, status: Box::new(status) })
     }
+}
+
+fn is_protected(claim: &ResourceClaim) -> bool {
+    claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
 fn has_ended(pod: &Pod) -> bool {

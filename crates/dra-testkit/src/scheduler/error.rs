@@ -150,6 +150,11 @@ pub enum SchedulerError {
 }
 
 impl SchedulerError {
+    /// Whether somebody else wrote the object meanwhile, so that all is to be read and decided again.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { status, .. } if status.code == 409 && status.reason == "Conflict")
+    }
+
     /// Whether another try may succeed without any help: devices or objects are not there yet.
     #[must_use]
     pub fn is_temporary(&self) -> bool {

@@ -49,6 +49,12 @@ pub(super) fn record(pod: &mut Pod, entry: &str, claim: &ResourceClaim) {
     });
 }
 
+/// Whether the claim was made for the entry `entry` of the pod, which may not say so yet.
+pub(super) fn is_for(claim: &ResourceClaim, pod: &Pod, entry: &str) -> bool {
+    let noted = claim.metadata.annotations.as_ref().and_then(|annotations| annotations.get(POD_CLAIM_NAME));
+    owner(claim) == pod.metadata.uid.as_deref() && noted.is_some_and(|noted| noted == entry)
+}
+
 /// UID of the pod that owns a claim made from a template.
 pub(super) fn owner(claim: &ResourceClaim) -> Option<&str> {
     let owners = claim.metadata.owner_references.iter().flatten();
