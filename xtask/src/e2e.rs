@@ -3,7 +3,7 @@
 //! What a scenario does is in the `e2e` crate; this decides which run on which version, and brings them there.
 
 mod plan;
-mod tools;
+pub(crate) mod tools;
 
 use std::{
     ffi::OsString,

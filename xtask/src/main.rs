@@ -1,5 +1,6 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
+mod bench;
 mod cluster;
 mod codegen;
 mod e2e;
@@ -32,6 +33,8 @@ enum Task {
     Cluster(cluster::Command),
     /// Test against real Kubernetes: build what is missing, start it, run the scenarios, stop it.
     E2e(e2e::Options),
+    /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
+        Task::Bench(options) => bench::run(&root, options),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dra_kubeletplugin::{DeviceName, DriverName, NodeName};
 
 #[derive(Debug, Parser)]
@@ -65,6 +65,9 @@ pub(crate) struct RunOptions {
     /// Format of the log on standard error.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+    /// Tell containers of their GPUs in metadata files too.
+    #[arg(long, env = "METADATA", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) metadata: bool,
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,

@@ -16,6 +16,8 @@ pub(crate) struct MockGpus {
     pub(crate) inventory: Inventory,
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
+    /// Whether containers get metadata.
+    pub(crate) metadata: bool,
     pub(crate) prepare_delay: Duration,
     /// Those that the delay is for; all if it names none.
     pub(crate) slow_devices: Vec<DeviceName>,
@@ -39,9 +41,10 @@ impl DriverPlugin for MockGpus {
             let unknown = || PluginError::new(format!("this node has no GPU {}", device.device()));
             let place = self.inventory.place_of(device.device()).ok_or_else(unknown)?;
             let gpu = self.inventory.gpu(place).ok_or_else(unknown)?;
-            prepared = prepared
-                .device(device, self.edits(claim, device, place))
-                .metadata(device, DeviceMetadata::of_device(gpu)?);
+            prepared = prepared.device(device, self.edits(claim, device, place));
+            if self.metadata {
+                prepared = prepared.metadata(device, DeviceMetadata::of_device(gpu)?);
+            }
         }
         Ok(prepared)
     }

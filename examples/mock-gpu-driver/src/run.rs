@@ -26,6 +26,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         inventory,
         driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),
+        metadata: options.metadata,
         prepare_delay: options.prepare_delay,
         slow_devices: options.slow_devices,
         fail_prepare: options.fail_prepare,

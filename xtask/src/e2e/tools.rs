@@ -35,13 +35,19 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
-    let mut drivers = vec!["--release", "--no-default-features"];
-    drivers.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
-    cargo_build(root, &drivers)?;
+    build_drivers(root)?;
     Ok(Tools { binaries: target.join("release"), scenarios: target.join("debug/e2e"), helpers })
 }
 
-fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
+/// Builds our drivers.
+pub(crate) fn build_drivers(root: &Path) -> Result<()> {
+    let mut drivers = vec!["--release", "--no-default-features"];
+    drivers.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
+    cargo_build(root, &drivers)
+}
+
+/// Runs `cargo build` in the workspace.
+pub(crate) fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
     let mut build = cargo(root);
     build.arg("build").args(arguments);
     let status = build.status().with_context(|| format!("running {build:?}"))?;
@@ -49,7 +55,8 @@ fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn target_folder(root: &Path) -> Result<PathBuf> {
+/// The folder that cargo builds in.
+pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
     let mut metadata = cargo(root);
     let output = metadata.args(["metadata", "--no-deps", "--format-version=1"]).output();
     let output = output.context("running `cargo metadata`")?;
@@ -81,8 +88,8 @@ fn build_oracles(module: &Path, helpers: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The source has build tags, such as `helper_0_35`, for what differs between versions of the Go helper.
-fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
+/// Builds the driver on each version of the Go helper. The source has build tags, such as `helper_0_35`, for what differs between versions of the Go helper.
+pub(crate) fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
     for (file, version) in module_files(module, "k8s.io/dynamic-resource-allocation")? {
         let version = version.trim_start_matches('v');
         let minor: Vec<_> = version.split('.').take(2).collect();
