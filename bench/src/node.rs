@@ -43,6 +43,13 @@ pub(crate) async fn restart_kubelet() -> Result<()> {
     run(component).await.map(drop)
 }
 
+/// Sends a signal to a process that was started here and not waited for yet, so that the pid is its own.
+pub(crate) async fn signal(signal: &str, pid: u32) -> Result<()> {
+    let mut kill = Command::new("kill");
+    kill.arg(format!("-{signal}")).arg(pid.to_string());
+    run(kill).await.map(drop)
+}
+
 /// Runs a command to its end; gives what it prints.
 pub(crate) async fn run(mut command: Command) -> Result<String> {
     let output = command.output().await.with_context(|| format!("running {command:?}"))?;

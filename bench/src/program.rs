@@ -8,10 +8,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use nix::{
-    sys::signal::{self, Signal},
-    unistd::Pid,
-};
 use tokio::process::{Child, Command};
 
 use crate::node;
@@ -22,7 +18,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(15);
 /// A running driver; it is killed when this is dropped.
 pub(crate) struct Program {
     child: Child,
-    pub(crate) pid: i32,
+    pub(crate) pid: u32,
     pub(crate) started: Instant,
 }
 
@@ -49,7 +45,7 @@ impl Program {
             .kill_on_drop(true);
         let started = Instant::now();
         let child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("a driver without a pid")?;
+        let pid = child.id().context("a driver without a pid")?;
         Ok(Self { child, pid, started })
     }
 
@@ -61,9 +57,7 @@ impl Program {
 
     /// Asks it to stop and waits until it has.
     pub(crate) async fn stop(mut self) -> Result<()> {
-        // Not waited for yet, so the pid is still its own.
-        signal::kill(Pid::from_raw(self.pid), Signal::SIGTERM)
-            .with_context(|| format!("SIGTERM to driver {}", self.pid))?;
+        node::signal("TERM", self.pid).await?;
         match tokio::time::timeout(STOPS_WITHIN, self.child.wait()).await {
             Ok(status) => status.map(drop).with_context(|| format!("waiting for driver {}", self.pid)),
             Err(_) => bail!("driver {} has not ended after {} s", self.pid, STOPS_WITHIN.as_secs()),

@@ -11,6 +11,8 @@ use crate::{
 
 /// What the figures mean.
 const METHOD: &str = include_str!("report/method.md");
+/// What is the language's part, and what that of the design and of settings.
+const CAUSES: &str = include_str!("report/causes.md");
 
 /// Everything that was measured.
 pub(crate) fn render(environment: &Environment, quick: bool, samples: &Samples) -> String {
@@ -23,7 +25,7 @@ pub(crate) fn render(environment: &Environment, quick: bool, samples: &Samples) 
         format!("## Start, restart, silence\n\n{}", tables::starts(samples)),
         format!("## Size\n\n{}", tables::sizes(samples)),
         format!("## Work for each claim\n\n{}", tables::work(samples)),
-        format!("## Where it comes from\n\n{}", tables::causes(samples)),
+        format!("## Where it comes from\n\n{}\n\n{}", tables::causes(samples), CAUSES.trim_end()),
     ];
     sections.join("\n\n") + "\n"
 }

@@ -5,14 +5,12 @@ use std::{path::Path, process::Stdio};
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
 use kube::Client;
-use nix::{
-    sys::signal::{self, Signal},
-    unistd::Pid,
-};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
 };
+
+use crate::node;
 
 /// How many requests the API server has answered that only drivers send while no pod runs. A watch counts when it ends,
 /// and has nothing to do with claims.
@@ -35,18 +33,18 @@ fn count_requests(metrics: &str) -> f64 {
 /// Counts a process's syncs from outside, which makes it slow: nothing else is measured meanwhile.
 pub(crate) struct SyncCounter {
     strace: Child,
-    pid: i32,
+    pid: u32,
 }
 
 impl SyncCounter {
     /// Begins to count; `file` is where strace writes.
-    pub(crate) async fn start(pid: i32, file: &Path) -> Result<Self> {
+    pub(crate) async fn start(pid: u32, file: &Path) -> Result<Self> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-c", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs,sync", "-p"]);
         strace.arg(pid.to_string()).arg("-o").arg(file);
         strace.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut strace = strace.spawn().context("running strace (Debian package strace)")?;
-        let pid = strace.id().and_then(|pid| i32::try_from(pid).ok()).context("strace ended at once")?;
+        let pid = strace.id().context("strace ended at once")?;
         let errors = strace.stderr.take().context("strace without a standard error")?;
         let mut lines = BufReader::new(errors).lines();
         let said = lines.next_line().await.context("reading what strace says")?.unwrap_or_default();
@@ -58,9 +56,9 @@ impl SyncCounter {
 
     /// Stops; gives how many there were.
     pub(crate) async fn stop(mut self, file: &Path) -> Result<f64> {
-        signal::kill(Pid::from_raw(self.pid), Signal::SIGINT).context("stopping strace")?;
+        node::signal("INT", self.pid).await?;
         self.strace.wait().await.context("waiting for strace")?;
-        let text = tokio::fs::read_to_string(file).await;
+        let text = std::fs::read_to_string(file);
         Ok(count_syncs(&text.with_context(|| format!("reading {}", file.display()))?))
     }
 }

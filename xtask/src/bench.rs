@@ -99,8 +99,11 @@ fn build_tools(root: &Path) -> Result<Tools> {
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/go-load"), &["-ldflags=-s -w"], &helpers.join("go-load"), &["."])?;
     tools::build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
-    tools::build_drivers(root)?;
-    tools::cargo_build(root, &["--release", "--package", "bench"])?;
+    // Together, so that what they share is built once. What measures adds no feature to the driver.
+    tools::cargo_build(
+        root,
+        &["--release", "--no-default-features", "--package", "mock-gpu-driver", "--package", "bench"],
+    )?;
     Ok(Tools { binaries: tools::target_folder(root)?.join("release"), helpers })
 }
 

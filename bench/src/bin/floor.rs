@@ -88,7 +88,7 @@ async fn main() -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(&options.kubeconfig).context("reading the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let floor = Floor {
-        client: Client::try_from(config)?,
+        client: dra_kubeletplugin::client(config)?,
         records: options.records,
         cdi: options.cdi,
         gets: Arc::new(Semaphore::new(GETS)),

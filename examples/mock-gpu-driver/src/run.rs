@@ -1,6 +1,6 @@
 //! Serves the kubelet of a node until the process is told to end.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use anyhow::Context as _;
 use dra_kubeletplugin::{DriverResources, Options, Registration, kube, signals};
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
 }
 
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
             let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
@@ -69,9 +69,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
             "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
         )?,
     };
-    // The default waits half a minute for a server that does not answer.
-    config.connect_timeout = Some(Duration::from_secs(5));
-    kube::Client::try_from(config).context("client for the API server")
+    dra_kubeletplugin::client(config).context("client for the API server")
 }
 
 fn start_log(format: LogFormat) {

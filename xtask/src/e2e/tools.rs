@@ -35,15 +35,10 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
-    build_drivers(root)?;
-    Ok(Tools { binaries: target.join("release"), scenarios: target.join("debug/e2e"), helpers })
-}
-
-/// Builds our drivers.
-pub(crate) fn build_drivers(root: &Path) -> Result<()> {
     let mut drivers = vec!["--release", "--no-default-features"];
     drivers.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
-    cargo_build(root, &drivers)
+    cargo_build(root, &drivers)?;
+    Ok(Tools { binaries: target.join("release"), scenarios: target.join("debug/e2e"), helpers })
 }
 
 /// Runs `cargo build` in the workspace.
