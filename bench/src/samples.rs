@@ -48,7 +48,9 @@ mod tests {
 
     fn of(values: &[f64]) -> Samples {
         let mut samples = Samples::default();
-        values.iter().for_each(|value| samples.add(Variant::Ours, BINARY, *value));
+        for value in values {
+            samples.add(Variant::Ours, BINARY, *value);
+        }
         samples
     }
 

@@ -84,19 +84,15 @@ impl SliceWatch {
         let deadline = tokio::time::Instant::now() + within;
         while !wanted(&self.there) {
             let event = tokio::time::timeout_at(deadline, self.events.recv()).await;
-            match event.with_context(|| format!("not within {within:?}: {what}"))? {
-                Some(event) => {
-                    heard = event.at;
-                    if event.gone {
-                        self.there.remove(&event.name)
-                    } else {
-                        self.there.insert(event.name)
-                    };
-                }
-                None => {
-                    (&mut self.task).await.context("watching ResourceSlices")??;
-                    bail!("the watch of ResourceSlices has ended before {what}");
-                }
+            let Some(event) = event.with_context(|| format!("not within {within:?}: {what}"))? else {
+                (&mut self.task).await.context("watching ResourceSlices")??;
+                bail!("the watch of ResourceSlices has ended before {what}");
+            };
+            heard = event.at;
+            if event.gone {
+                self.there.remove(&event.name);
+            } else {
+                self.there.insert(event.name);
             }
         }
         Ok(heard)
