@@ -108,7 +108,7 @@ fn build_tools(root: &Path) -> Result<Tools> {
 }
 
 /// It counts syncs.
-fn check_strace() -> Result<()> {
+pub(crate) fn check_strace() -> Result<()> {
     let found = cluster::find_program("strace").is_some();
     ensure!(found, "`strace` is missing: apt-get update && apt-get install --yes strace");
     Ok(())

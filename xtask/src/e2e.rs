@@ -14,10 +14,13 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::cluster::{
-    self, build,
-    running::{Cluster, Start},
-    version::Version,
+use crate::{
+    bench,
+    cluster::{
+        self, build,
+        running::{Cluster, Start},
+        version::Version,
+    },
 };
 use plan::{Leg, Tier};
 
@@ -62,6 +65,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     for leg in &legs {
         cluster::check_needs(root, leg.kubernetes)?;
     }
+    // The whole of the full tier has figures too.
+    let measures =
+        options.tier == Tier::Full && options.kubernetes.is_none() && options.only.is_none() && !options.keep;
+    if measures {
+        bench::check_strace()?;
+    }
     let tools = tools::build(root)?;
     let mut total = Count::default();
     for (index, leg) in legs.iter().enumerate() {
@@ -69,6 +78,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         let count = run_leg(root, &tools, leg, options.only.as_deref(), keep)?;
         total.passed += count.passed;
         total.failed += count.failed;
+    }
+    if measures {
+        bench::run(root, bench::Options { quick: true })?;
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     ensure!(total.failed == 0, "{} of the scenarios failed, see above", total.failed);
