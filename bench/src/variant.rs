@@ -42,7 +42,7 @@ impl Variant {
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             // The Go driver has none.
-            Self::Ours => &["--metadata=false"],
+            Self::Ours => &["--describe-devices=false"],
             Self::GoDefault | Self::Floor => &[],
             Self::GoUnlimited => &["--qps=5000", "--burst=5000"],
             Self::GoFair => &["--qps=5000", "--burst=5000", "--cdi-watch=false"],

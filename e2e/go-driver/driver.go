@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -26,6 +27,9 @@ type driver struct {
 	// index has each device's place in the inventory.
 	index map[string]int
 	cdi   *cdi.Cache
+
+	// onError is what to do about an error that the helper tells of, if anything.
+	onError atomic.Pointer[onError]
 
 	// Without the helper's serialization calls come at once.
 	mutex      sync.Mutex
@@ -74,6 +78,23 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	klog.ErrorS(err, msg)
+	if todo := d.onError.Load(); todo != nil {
+		todo.run()
+	}
+}
+
+// onError publishes when a driver that had an error is about to stop: late enough for the helper to be stopping.
+type onError struct {
+	stopping context.Context
+	publish  func() error
+}
+
+func (o *onError) run() {
+	<-o.stopping.Done()
+	time.Sleep(500 * time.Millisecond)
+	klog.InfoS("publishing because of the error")
+	err := o.publish()
+	klog.InfoS("published because of the error", "err", err)
 }
 
 func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {

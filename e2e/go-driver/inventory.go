@@ -59,6 +59,28 @@ func madeUp(node string, count int) []resourceslice.Slice {
 	return slices
 }
 
+// revised gives all devices an attribute that tells which revision they are of; revision 0 is the slices as they are.
+func revised(slices []resourceslice.Slice, revision int64) []resourceslice.Slice {
+	if revision == 0 {
+		return slices
+	}
+	var changed []resourceslice.Slice
+	for _, slice := range slices {
+		devices := make([]resourceapi.Device, 0, len(slice.Devices))
+		for _, device := range slice.Devices {
+			device = *device.DeepCopy()
+			if device.Attributes == nil {
+				device.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+			}
+			device.Attributes["revision"] = resourceapi.DeviceAttribute{IntValue: ptr.To(revision)}
+			devices = append(devices, device)
+		}
+		slice.Devices = devices
+		changed = append(changed, slice)
+	}
+	return changed
+}
+
 func gpu(node string, index int) resourceapi.Device {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, index))
 	uuid := fmt.Sprintf("gpu-%x-%x-%x-%x-%x", digest[:4], digest[4:6], digest[6:8], digest[8:10], digest[10:16])

@@ -35,6 +35,9 @@ type options struct {
 	podUID       string
 	prepareDelay time.Duration
 
+	grpcVerbosity  int
+	publishOnError bool
+
 	qps      float64
 	burst    int
 	cdiWatch bool
@@ -60,6 +63,8 @@ func parse() options {
 	flag.BoolVar(&o.serialize, "serialize", true, "one prepare or unprepare at a time, as is the helper's default")
 	flag.StringVar(&o.podUID, "pod-uid", "", "UID of the driver's pod: turns rolling updates on")
 	flag.DurationVar(&o.prepareDelay, "prepare-delay", 0, "how long each prepare of a claim takes")
+	flag.IntVar(&o.grpcVerbosity, "grpc-verbosity", 6, "at which verbosity of the log each call is logged; 6 is the helper's default, negative is documented as never")
+	flag.BoolVar(&o.publishOnError, "publish-on-error", false, "publish anew when the helper tells of an error, once the driver is about to stop")
 	flag.Float64Var(&o.qps, "qps", 5, "requests a second to the API server; 5 is client-go's default")
 	flag.IntVar(&o.burst, "burst", 10, "requests to the API server at once; 10 is client-go's default")
 	flag.BoolVar(&o.cdiWatch, "cdi-watch", true, "let the CDI library watch its folder, as is its default; off is the fair comparison")
@@ -104,18 +109,38 @@ func run(o options) error {
 		kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.RollingUpdate(types.UID(o.podUID)),
 		kubeletplugin.Serialize(o.serialize),
+		kubeletplugin.GRPCVerbosity(o.grpcVerbosity),
 	)...)
 	if err != nil {
 		return err
 	}
 	defer helper.Stop()
-	pools := map[string]resourceslice.Pool{o.nodeName: {Slices: slices}}
-	if err := helper.PublishResources(ctx, resourceslice.DriverResources{Pools: pools}); err != nil {
+	publish := func(revision int64) error {
+		pools := map[string]resourceslice.Pool{o.nodeName: {Slices: revised(slices, revision)}}
+		return helper.PublishResources(context.Background(), resourceslice.DriverResources{Pools: pools})
+	}
+	if o.publishOnError {
+		plugin.onError.Store(&onError{stopping: ctx, publish: func() error { return publish(0) }})
+	}
+	begin := time.Now()
+	if err := publish(0); err != nil {
 		return fmt.Errorf("publishing: %w", err)
 	}
+	klog.InfoS("published for the first time", "milliseconds", time.Since(begin).Milliseconds())
 	klog.InfoS("serving the kubelet", "driver", o.driverName, "slices", len(slices))
-	<-ctx.Done()
-	return nil
+
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGUSR1)
+	for revision := int64(1); ; revision++ {
+		select {
+		case <-again:
+			if err := publish(revision); err != nil {
+				return fmt.Errorf("publishing revision %d: %w", revision, err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 func (o options) slices() ([]resourceslice.Slice, error) {

@@ -20,7 +20,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use crate::{driver::Driver, eventually::eventually, node, scenario::Tier};
+use crate::{SoakOptions, driver::Driver, eventually::eventually, node, scenario::Tier};
 
 /// What all scenarios of a run share.
 pub(crate) struct Setup {
@@ -30,6 +30,7 @@ pub(crate) struct Setup {
     pub(crate) binaries: PathBuf,
     pub(crate) helpers: PathBuf,
     pub(crate) scratch: PathBuf,
+    pub(crate) soak: SoakOptions,
 }
 
 /// One scenario's own.
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     pub(crate) namespace: String,
     /// A folder of its own. Its regular files are kept when something fails.
     pub(crate) scratch: PathBuf,
+    pub(crate) soak: SoakOptions,
     binaries: PathBuf,
     helpers: PathBuf,
     drivers: Mutex<Vec<Driver>>,
@@ -61,6 +63,7 @@ impl Context {
             kubernetes: setup.kubernetes.clone(),
             namespace,
             scratch,
+            soak: setup.soak,
             binaries: setup.binaries.clone(),
             helpers: setup.helpers.clone(),
             drivers: Mutex::default(),
@@ -82,6 +85,12 @@ impl Context {
         let driver = Driver::start(program, arguments, &node::driver_environment(), log)?;
         drivers.push(driver.clone());
         Ok(driver)
+    }
+
+    /// The minor version of the cluster: the 37 of 1.37.2.
+    pub(crate) fn minor(&self) -> Result<u32> {
+        let minor = self.kubernetes.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("{:?} is no version of Kubernetes", self.kubernetes))
     }
 
     /// The path of a binary of this workspace.

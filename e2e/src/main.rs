@@ -3,12 +3,18 @@
 //! `cargo xtask e2e` builds all that is needed and runs this inside a cluster's namespaces. A scenario is an
 //! `async fn(&Context) -> Result<()>` in `scenarios/`; what it can use is on [`context::Context`].
 
+mod account;
+mod allocator;
 mod cdi_full_disk;
 mod cdi_oracle;
+mod cel_oracle;
+#[cfg(test)]
+mod compatibility;
 mod context;
 mod dra_socket;
 mod driver;
 mod eventually;
+mod kubelet;
 mod node;
 mod pod;
 mod read_only;
@@ -18,14 +24,16 @@ mod scenarios;
 mod slice_history;
 mod slice_suite;
 mod small_disk;
+mod soak;
+mod socket_proxy;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{Args, Parser};
 
 use context::Setup;
-use scenario::Tier;
+use scenario::{Share, Tier};
 
 #[derive(Parser)]
 #[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
@@ -36,6 +44,9 @@ struct Cli {
     /// Run only scenarios with this text in their name.
     #[arg(long)]
     only: Option<String>,
+    /// Run only this share of them, as `1/2`: every second one, from the first.
+    #[arg(long, default_value_t = Share::WHOLE)]
+    share: Share,
     /// Print what would be run, and run nothing.
     #[arg(long)]
     list: bool,
@@ -54,6 +65,19 @@ struct Cli {
     /// Where to write how many passed and failed.
     #[arg(long)]
     summary: Option<PathBuf>,
+    #[command(flatten)]
+    soak: SoakOptions,
+}
+
+/// What may be said of the soak; the rest is for its scenario to say.
+#[derive(Args, Clone, Copy)]
+struct SoakOptions {
+    /// How long the soak lasts, without the waits for a quiet node.
+    #[arg(long = "soak-minutes")]
+    minutes: Option<u64>,
+    /// What the soak draws its events with, as an earlier run has printed it.
+    #[arg(long = "soak-seed")]
+    seed: Option<u64>,
 }
 
 #[tokio::main]
@@ -71,6 +95,7 @@ async fn main() -> ExitCode {
 /// Whether all passed.
 async fn run(cli: Cli) -> Result<bool> {
     let chosen = scenario::choose(scenarios::all(), cli.tier, cli.only.as_deref());
+    let chosen = cli.share.of(chosen);
     if cli.list {
         for scenario in &chosen {
             println!("{scenario}");
@@ -85,6 +110,7 @@ async fn run(cli: Cli) -> Result<bool> {
         binaries: cli.binaries,
         helpers: cli.helpers,
         scratch: cli.scratch,
+        soak: cli.soak,
     };
     let count = runner::run(&setup, &chosen).await;
     if let Some(summary) = cli.summary {

@@ -7,6 +7,8 @@ use tokio::process::Command;
 
 /// The only node.
 pub(crate) const NAME: &str = "node-1";
+/// The kubelet's root folder.
+pub(crate) const KUBELET: &str = "/var/lib/kubelet";
 /// Where drivers keep their data and their DRA sockets.
 pub(crate) const PLUGINS: &str = "/var/lib/kubelet/plugins";
 /// Where the kubelet looks for registration sockets.
@@ -38,6 +40,13 @@ pub(crate) async fn end_containers() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ends one container at once. `id` is that of a container's status, such as `containerd://0123…`.
+pub(crate) async fn end_container(id: &str) -> Result<()> {
+    let id =
+        id.strip_prefix("containerd://").with_context(|| format!("{id} is no container of containerd"))?;
+    ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await.map(drop)
 }
 
 async fn ctr(arguments: &[&str]) -> Result<String> {
@@ -78,5 +87,13 @@ impl ComponentLog {
         let name = format!("driverName=\"{driver}\"");
         let registered = |line: &&str| line.contains("\"Registered DRA plugin\"") && line.contains(&name);
         Ok(self.read()?.lines().filter(registered).count())
+    }
+
+    /// How many calls of drivers the kubelet has begun since and not ended (said at verbosity 4 too):
+    /// `NodePrepareResource` or `NodeUnprepareResource`.
+    pub(crate) fn open_calls(&self, method: &str) -> Result<usize> {
+        let text = self.read()?;
+        let count = |what: &str| text.matches(&format!("\"{what} {method}")).count();
+        Ok(count("Calling").saturating_sub(count("Done calling")))
     }
 }

@@ -1,28 +1,49 @@
 //! All scenarios, in the order in which they run.
 
+mod adoption;
+mod allocator;
 mod api_server;
 mod bad_prepares;
+mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
+mod claim_status;
 mod claims;
 mod cluster;
+mod crash_loop;
 mod disks;
 mod footprint;
 mod go_driver;
-mod gpu;
+mod go_faults;
+pub(crate) mod gpu;
+mod gpu_health;
+mod health;
+mod health_ends;
+mod health_taints;
 mod hello;
 mod kubelet_away;
+mod long_name;
+mod lost_calls;
+mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
+mod refusal;
 mod registration;
 mod restart;
+mod retries;
+mod selectors;
+mod shares;
 mod slice_client;
 mod slices;
+mod soak;
+mod stop;
 mod take_over;
 mod turns;
+mod two_drivers;
 mod undone;
+pub(crate) mod updates;
 mod wiped_slices;
 
 use crate::scenario::Scenario;
@@ -36,22 +57,41 @@ pub(crate) fn all() -> Vec<Scenario> {
         hello::scenarios(),
         operations::scenarios(),
         registration::scenarios(),
+        refusal::scenarios(),
+        stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
         kubelet_away::scenarios(),
         bad_prepares::scenarios(),
+        lost_calls::scenarios(),
+        retries::scenarios(),
+        lost_drivers::scenarios(),
+        two_drivers::scenarios(),
+        shares::scenarios(),
         disks::scenarios(),
         take_over::scenarios(),
+        adoption::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
+        updates::scenarios(),
+        long_name::scenarios(),
+        crash_loop::scenarios(),
         wiped_slices::scenarios(),
         beside_go::scenarios(),
+        go_faults::scenarios(),
         api_server::scenarios(),
         cdi::scenarios(),
+        selectors::scenarios(),
+        allocator::scenarios(),
         metadata::scenarios(),
+        health::scenarios(),
+        health_ends::scenarios(),
+        health_taints::scenarios(),
+        claim_status::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        soak::scenarios(),
     ];
     lists.into_iter().flatten().collect()
 }

@@ -32,6 +32,9 @@ pub(crate) struct Options {
 
 /// What was built.
 struct Tools {
+    /// The program that measures.
+    bench: PathBuf,
+    /// The folders of what is measured: our driver, and the Go programs.
     binaries: PathBuf,
     helpers: PathBuf,
 }
@@ -74,7 +77,7 @@ fn measure(
     report: &Path,
     commit: &str,
 ) -> Result<()> {
-    let mut command: Vec<OsString> = vec![tools.binaries.join("bench").into()];
+    let mut command: Vec<OsString> = vec![tools.bench.clone().into()];
     for (option, value) in [
         ("--kubernetes", kubernetes.to_string().into()),
         ("--commit", commit.into()),
@@ -99,12 +102,14 @@ fn build_tools(root: &Path) -> Result<Tools> {
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/go-load"), &["-ldflags=-s -w"], &helpers.join("go-load"), &["."])?;
     tools::build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
-    // Together, so that what they share is built once. What measures adds no feature to the driver.
-    tools::cargo_build(
-        root,
-        &["--release", "--no-default-features", "--package", "mock-gpu-driver", "--package", "bench"],
-    )?;
-    Ok(Tools { binaries: tools::target_folder(root)?.join("release"), helpers })
+    tools::cargo_build(root, &["--package", "bench", "--bin", "bench"])?;
+    // Together, so that what they share is built once. The bare program adds no feature to the driver.
+    let mut measured = vec!["--release", "--no-default-features"];
+    measured.extend(["--package", "mock-gpu-driver", "--package", "bench"]);
+    measured.extend(["--bin", "mock-gpu-driver", "--bin", "floor"]);
+    tools::cargo_build(root, &measured)?;
+    let target = tools::target_folder(root)?;
+    Ok(Tools { bench: target.join("debug/bench"), binaries: target.join("release"), helpers })
 }
 
 /// It counts syncs.

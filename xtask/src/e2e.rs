@@ -2,13 +2,17 @@
 //!
 //! What a scenario does is in the `e2e` crate; this decides which run on which version, and brings them there.
 
+mod output;
 mod plan;
 pub(crate) mod tools;
 
 use std::{
+    collections::VecDeque,
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,7 +26,8 @@ use crate::{
         version::Version,
     },
 };
-use plan::{Leg, Tier};
+use output::Output;
+use plan::{Leg, SIDE_BY_SIDE, Tier};
 
 /// What to run.
 #[derive(Args)]
@@ -39,9 +44,38 @@ pub(crate) struct Options {
     /// Feature gates for all components, in place of those that the tier asks for: `A=true,B=false`.
     #[arg(long)]
     feature_gates: Option<String>,
-    /// Leave the last cluster running, for `cargo xtask cluster exec --dir target/e2e/cluster`.
+    /// Leave the cluster running if there is only one, for `cargo xtask cluster exec --dir target/e2e/cluster`.
     #[arg(long)]
     keep: bool,
+    #[arg(skip)]
+    soak: Option<SoakOptions>,
+}
+
+/// How to soak.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct SoakOptions {
+    /// How long, without the waits for a quiet node.
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// What the events are drawn with; an earlier run has printed it [default: another one each time].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// On which version.
+    #[arg(long, default_value_t = Version::NEWEST)]
+    kubernetes: Version,
+}
+
+impl From<SoakOptions> for Options {
+    fn from(soak: SoakOptions) -> Self {
+        Self {
+            tier: Tier::Full,
+            kubernetes: Some(soak.kubernetes),
+            only: Some("soak_".to_owned()),
+            feature_gates: None,
+            keep: false,
+            soak: Some(soak),
+        }
+    }
 }
 
 /// What the scenarios of one or several versions came to.
@@ -72,13 +106,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         bench::check_strace()?;
     }
     let tools = tools::build(root)?;
-    let mut total = Count::default();
-    for (index, leg) in legs.iter().enumerate() {
-        let keep = options.keep && index + 1 == legs.len();
-        let count = run_leg(root, &tools, leg, options.only.as_deref(), keep)?;
-        total.passed += count.passed;
-        total.failed += count.failed;
+    for leg in &legs {
+        build::ensure(root, leg.kubernetes)?;
     }
+    let run = Run { root, tools: &tools, options, keep: options.keep && legs.len() == 1 };
+    let total = run.side_by_side(legs)?;
     if measures {
         bench::run(root, bench::Options { quick: true })?;
     }
@@ -88,68 +120,126 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn run_leg(root: &Path, tools: &tools::Tools, leg: &Leg, only: Option<&str>, keep: bool) -> Result<Count> {
-    let programs = build::ensure(root, leg.kubernetes)?;
-    let place = root.join("target/e2e");
-    let cluster = Cluster::in_dir(place.join("cluster"));
-    cluster.down()?;
-    println!("\n{leg}");
-    let start = Start { programs: &programs, feature_gates: &leg.feature_gates, ends_with_us: !keep };
-    if let Err(error) = cluster.up(root, &start) {
-        return Err(error.context(save_logs(&cluster, &place, leg)?));
-    }
-    let scratch = place.join("scratch");
-    let count = run_scenarios(&cluster, tools, leg, only, &scratch);
-    let failed = count.as_ref().map_or(true, |count| count.failed > 0);
-    let saved = if failed { Some(save_logs(&cluster, &place, leg)?) } else { None };
-    if keep {
-        println!(
-            "the cluster still runs: `cargo xtask cluster exec --dir {} -- kubectl get pods -A`, `… down --dir …`",
-            cluster.dir().display()
-        );
-    } else {
-        cluster.down()?;
-    }
-    if let Some(saved) = saved {
-        println!("{saved}");
-    }
-    count
+/// What all legs of a run have in common.
+struct Run<'a> {
+    root: &'a Path,
+    tools: &'a tools::Tools,
+    options: &'a Options,
+    /// Whether the cluster is left running.
+    keep: bool,
 }
 
-fn run_scenarios(
-    cluster: &Cluster,
-    tools: &tools::Tools,
-    leg: &Leg,
-    only: Option<&str>,
-    scratch: &Path,
-) -> Result<Count> {
-    if scratch.exists() {
-        fs::remove_dir_all(scratch).with_context(|| format!("emptying {}", scratch.display()))?;
+/// Where one of the clusters that run at once has its files.
+struct Place {
+    cluster: Cluster,
+    scratch: PathBuf,
+    logs: PathBuf,
+}
+
+impl Place {
+    fn new(root: &Path, number: usize) -> Self {
+        let folder = root.join("target/e2e");
+        let name = |of: &str| if number == 1 { of.to_owned() } else { format!("{of}-{number}") };
+        Self {
+            cluster: Cluster::in_dir(folder.join(name("cluster"))),
+            scratch: folder.join(name("scratch")),
+            logs: folder.join("logs"),
+        }
     }
-    fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
-    let summary = scratch.join("summary");
-    let mut command: Vec<OsString> = vec![tools.scenarios.clone().into()];
-    for (option, value) in [
-        ("--tier", leg.tier.to_string().into()),
-        ("--kubernetes", leg.kubernetes.to_string().into()),
-        ("--binaries", tools.binaries.clone().into_os_string()),
-        ("--helpers", tools.helpers.clone().into_os_string()),
-        ("--scratch", scratch.as_os_str().to_owned()),
-        ("--summary", summary.clone().into_os_string()),
-    ] {
-        command.extend([option.into(), value]);
+}
+
+impl Run<'_> {
+    /// Runs the legs, the first ones first, in a few clusters at once.
+    fn side_by_side(&self, legs: Vec<Leg>) -> Result<Count> {
+        let clusters = legs.len().min(SIDE_BY_SIDE);
+        let (waiting, output) = (Mutex::new(VecDeque::from(legs)), Output::default());
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let work = |number| -> Result<Count> {
+            let (place, mut count) = (Place::new(self.root, number), Count::default());
+            while let Some(leg) = next() {
+                let of_leg = self.leg(&place, &leg, &output)?;
+                count.passed += of_leg.passed;
+                count.failed += of_leg.failed;
+            }
+            Ok(count)
+        };
+        let counts: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (1..=clusters).map(|number| scope.spawn(move || work(number))).collect();
+            let ended = workers.into_iter().map(thread::ScopedJoinHandle::join);
+            ended.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let mut total = Count::default();
+        for count in counts {
+            let count = count?;
+            total.passed += count.passed;
+            total.failed += count.failed;
+        }
+        Ok(total)
     }
-    if let Some(only) = only {
-        command.extend(["--only".into(), only.into()]);
+
+    fn leg(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Count> {
+        let programs = build::ensure(self.root, leg.kubernetes)?;
+        let cluster = &place.cluster;
+        cluster.down()?;
+        println!("\n{leg}");
+        let start =
+            Start { programs: &programs, feature_gates: &leg.feature_gates, ends_with_us: !self.keep };
+        if let Err(error) = cluster.up(self.root, &start) {
+            return Err(error.context(save_logs(place, leg)?));
+        }
+        let count = self.scenarios(place, leg, output);
+        let failed = count.as_ref().map_or(true, |count| count.failed > 0);
+        let saved = if failed { Some(save_logs(place, leg)?) } else { None };
+        if self.keep {
+            println!(
+                "the cluster still runs: `cargo xtask cluster exec --dir {} -- kubectl get pods -A`, `… down --dir …`",
+                cluster.dir().display()
+            );
+        } else {
+            cluster.down()?;
+        }
+        if let Some(saved) = saved {
+            println!("{saved}");
+        }
+        count
     }
-    let mut command = cluster.inside(&command)?;
-    let status = command.status().with_context(|| format!("running {command:?}"))?;
-    let count = read_summary(&summary).with_context(|| format!("the scenarios broke off ({status})"))?;
-    ensure!(
-        status.success() || count.failed > 0,
-        "the scenarios ended with {status}, yet none is said to have failed"
-    );
-    Ok(count)
+
+    fn scenarios(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Count> {
+        let scratch = &place.scratch;
+        if scratch.exists() {
+            fs::remove_dir_all(scratch).with_context(|| format!("emptying {}", scratch.display()))?;
+        }
+        fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
+        let summary = scratch.join("summary");
+        let mut command: Vec<OsString> = vec![self.tools.scenarios.clone().into()];
+        for (option, value) in [
+            ("--tier", leg.tier.to_string().into()),
+            ("--share", leg.share.to_string().into()),
+            ("--kubernetes", leg.kubernetes.to_string().into()),
+            ("--binaries", self.tools.binaries.clone().into_os_string()),
+            ("--helpers", self.tools.helpers.clone().into_os_string()),
+            ("--scratch", scratch.as_os_str().to_owned()),
+            ("--summary", summary.clone().into_os_string()),
+        ] {
+            command.extend([option.into(), value]);
+        }
+        let soak = self.options.soak;
+        for (option, value) in [
+            ("--only", self.options.only.clone()),
+            ("--soak-minutes", soak.map(|soak| soak.minutes.to_string())),
+            ("--soak-seed", soak.and_then(|soak| soak.seed).map(|seed| seed.to_string())),
+        ] {
+            command.extend(value.into_iter().flat_map(|value| [option.into(), value.into()]));
+        }
+        let status = output.show(place.cluster.inside(&command)?, leg)?;
+        let count =
+            read_summary(&summary).with_context(|| format!("the scenarios of {leg} broke off ({status})"))?;
+        ensure!(
+            status.success() || count.failed > 0,
+            "the scenarios of {leg} ended with {status}, yet none is said to have failed"
+        );
+        Ok(count)
+    }
 }
 
 /// Reads `passed failed`, which the scenarios' runner leaves when it comes to its end.
@@ -163,13 +253,13 @@ fn read_summary(path: &Path) -> Result<Count> {
 }
 
 /// Copies the logs of the cluster and of the scenarios' drivers to a place that the next run leaves alone.
-fn save_logs(cluster: &Cluster, place: &Path, leg: &Leg) -> Result<String> {
-    let target: PathBuf = place.join("logs").join(leg.name());
+fn save_logs(place: &Place, leg: &Leg) -> Result<String> {
+    let (cluster, target) = (&place.cluster, place.logs.join(leg.name()));
     if target.exists() {
         fs::remove_dir_all(&target).with_context(|| format!("emptying {}", target.display()))?;
     }
     copy_files(&cluster.dir().join("log"), &target)?;
-    copy_files(&place.join("scratch"), &target.join("scenarios"))?;
+    copy_files(&place.scratch, &target.join("scenarios"))?;
     fs::copy(cluster.dir().join("cluster.log"), target.join("cluster.log")).context("copying cluster.log")?;
     Ok(format!("logs are kept in {}", target.display()))
 }

@@ -35,6 +35,8 @@ enum Task {
     E2e(e2e::Options),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
+    Soak(e2e::SoakOptions),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn run(task: Task) -> Result<()> {
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }
 

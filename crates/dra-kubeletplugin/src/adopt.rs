@@ -47,7 +47,7 @@ impl<S> AdoptedClaim<S> {
     }
 
     /// Names the CDI file that the earlier program wrote for the claim, such as
-    /// `k8s.gpu.example.com-claim_<claim UID>.json`.
+    /// `k8s.gpu.example.com-claim_<claim UID>.yaml`, which is what the Go library makes of it by default.
     #[must_use]
     pub fn cdi_file(mut self, file: ForeignFile) -> Self {
         self.cdi_file = Some(file);

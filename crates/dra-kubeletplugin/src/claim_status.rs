@@ -23,7 +23,8 @@ const LONGEST_HARDWARE_ADDRESS: usize = 128;
 ///
 /// The SDK writes it by server-side apply once the claim is prepared, tries again for as long as it has to, and takes it
 /// back when the claim is unprepared. A container never waits for it. The driver's service account needs `patch` on
-/// `resourceclaims/status`, and since Kubernetes 1.36 `associated-node:patch` on `resourceclaims/driver`.
+/// `resourceclaims/status`, and since Kubernetes 1.36 `associated-node:patch` on `resourceclaims/driver`; for devices that
+/// are not tied to one node `arbitrary-node:patch` instead.
 ///
 /// ```
 /// use dra_kubeletplugin::DeviceStatus;
@@ -68,7 +69,8 @@ impl DeviceStatus {
         Ok(self)
     }
 
-    /// Sets data of the driver's own making: an object, at most 10 KiB of JSON.
+    /// Sets data of the driver's own making: an object, at most 10 KiB of JSON as the API server spells it. There `<`, `>`
+    /// and `&` take 6 bytes each.
     ///
     /// # Errors
     /// It is no object, too large, or no JSON.
@@ -78,7 +80,7 @@ impl DeviceStatus {
         if !value.is_object() {
             return Err(invalid("it must be an object".to_owned()));
         }
-        at_most("data", "bytes of JSON", value.to_string().len(), LARGEST_DATA)?;
+        at_most("data", "bytes of JSON", length_at_the_server(&value.to_string()), LARGEST_DATA)?;
         self.data = Some(value);
         Ok(self)
     }
@@ -134,6 +136,17 @@ pub(crate) fn network_problem(network: &NetworkDeviceData) -> Option<(&'static s
     })
 }
 
+/// How many bytes JSON has once the API server has written it anew, before it looks at the limit (Kubernetes 1.34 to 1.37):
+/// Go escapes letters that mean something in HTML, and two that end lines in JavaScript.
+fn length_at_the_server(json: &str) -> usize {
+    const ESCAPED: usize = "\\u003c".len();
+    let length = |letter: char| match letter {
+        '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => ESCAPED,
+        letter => letter.len_utf8(),
+    };
+    json.chars().map(length).sum()
+}
+
 fn at_most(field: &'static str, what: &str, count: usize, most: usize) -> Result<(), InvalidStatus> {
     too_many(what, count, most).map_or(Ok(()), |problem| Err(InvalidStatus { field, problem }))
 }
@@ -164,6 +177,10 @@ mod tests {
         let error = DeviceStatus::new().data(&of_length(LARGEST_DATA + 1)).unwrap_err();
         assert!(error.to_string().contains("10241 bytes of JSON, at most 10240"), "{error}");
         assert_eq!(DeviceStatus::new().data(&json!([1])).unwrap_err().field, "data");
+        let escaped = |letter: &str| DeviceStatus::new().data(&json!({"a": letter.repeat(LARGEST_DATA / 6)}));
+        for letter in ["<", ">", "&", "\u{2028}", "\u{2029}"] {
+            assert!(escaped(letter).unwrap_err().to_string().contains("10244 bytes"), "{letter}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod model;
 mod prepare;
 mod record;
 mod recover;
+mod release;
 mod repair;
 mod states;
 mod store;
@@ -32,6 +33,7 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 // The model test can keep file work on its own thread: only so does a seed repeat what it did.
@@ -42,7 +44,7 @@ use tokio::task::spawn_blocking;
 
 use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
-use dra_resourceslice::{DriverName, NodeName};
+use dra_resourceslice::DriverName;
 use tokio::{
     sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch},
     time::Instant,
@@ -52,17 +54,18 @@ pub(crate) use failure::Failure;
 pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
 use locks::Locks;
-use lookup::Lookup;
+pub(crate) use lookup::Lookup;
 pub(crate) use memory::ClaimCounts;
 use memory::Memory;
 pub(crate) use metadata_files::MetadataFiles;
 pub(crate) use record::AnsweredDevice;
-pub(crate) use repair::{DamagedRecord, damaged_records, lock_claim, tell_of_change};
+pub(crate) use repair::{DamagedRecord, any_records, damaged_records, lock_claim, tell_of_change};
 use store::Store;
 pub use store::StoreError;
 pub(crate) use store::{FileRecords, Records};
 
 use crate::{
+    background::TellError,
     claim_status::StatusWriter,
     lock::{FileLock, LockError},
     mutex::locked,
@@ -73,9 +76,13 @@ use crate::{
 /// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
 const PARALLEL_IO: usize = 4;
 
+/// A temporary file of this age was left by a process that died: a write takes milliseconds.
+pub(crate) const NOBODY_WRITES_FOR: Duration = Duration::from_secs(60);
+
 /// Everything about the claims of one driver on one node.
 pub(crate) struct Claims<P: DriverPlugin> {
     plugin: Arc<P>,
+    tell: TellError,
     lookup: Lookup,
     disk: Disk,
     kind: Kind,
@@ -99,9 +106,10 @@ pub(crate) struct Claims<P: DriverPlugin> {
 /// What [`Claims`] is made of.
 pub(crate) struct ClaimsConfig<P> {
     pub(crate) plugin: Arc<P>,
+    /// Hears of what goes wrong without a call.
+    pub(crate) tell: TellError,
     pub(crate) driver: DriverName,
-    pub(crate) node: NodeName,
-    pub(crate) client: kube::Client,
+    pub(crate) lookup: Lookup,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) cdi: Directory,
     pub(crate) kind: Kind,
@@ -140,10 +148,9 @@ impl<P: DriverPlugin> Claims<P> {
         let opened = spawn_blocking(move || {
             let store = records.of_boot(&boot)?;
             let older = records.of_other_boots(&boot)?;
-            if alone {
-                for store in older.iter().chain([&store]) {
-                    store.sweep_leftovers()?;
-                }
+            let older_than = if alone { Duration::ZERO } else { NOBODY_WRITES_FOR };
+            for store in older.iter().chain([&store]) {
+                store.sweep_leftovers(older_than)?;
             }
             let memory = Memory::read(&*store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
@@ -154,7 +161,8 @@ impl<P: DriverPlugin> Claims<P> {
         let permits = Arc::new(Semaphore::new(PARALLEL_IO));
         Ok(Self {
             plugin: config.plugin,
-            lookup: Lookup::new(config.client, config.driver.clone(), config.node),
+            tell: config.tell,
+            lookup: config.lookup,
             driver: config.driver,
             status: config.status,
             disk: Disk { store, older, cdi: config.cdi, metadata: MetadataFiles::in_folder(data), permits },

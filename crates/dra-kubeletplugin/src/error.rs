@@ -69,6 +69,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The system gives no thread.
+    #[error("starting a thread: {0}")]
+    Thread(#[source] io::Error),
     /// A socket cannot be made.
     #[error("making socket {}: {source}{}", path.display(), advice(source))]
     Socket {
@@ -136,6 +139,32 @@ pub enum BackgroundError {
         /// What and why.
         message: String,
     },
+    /// The node's Events could not be written; told once until it works again. See
+    /// [`Options::node_events`](crate::Options::node_events).
+    #[error("event on the node: {message}")]
+    NodeEvent {
+        /// What the API server said, and what to do.
+        message: String,
+    },
+}
+
+impl BackgroundError {
+    /// Every class, as metrics name them.
+    pub(crate) const CLASSES: [&str; 6] =
+        ["publish", "publish_lock", "registration", "claim_status", "recovery", "node_event"];
+
+    /// Which kind of trouble it is: the label `class` of the metric `background_errors`.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Publish(_) => "publish",
+            Self::PublishLock { .. } => "publish_lock",
+            Self::NotRegistered { .. } => "registration",
+            Self::ClaimStatus { .. } => "claim_status",
+            Self::Recovery { .. } => "recovery",
+            Self::NodeEvent { .. } => "node_event",
+        }
+    }
 }
 
 /// What to do about an error of the system on a file below the kubelet's root, as the end of its text.

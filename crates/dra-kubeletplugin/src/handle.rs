@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr};
 
-use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket};
+use dra_resourceslice::{DeviceTaints, DriverResources, Publisher, SliceStatus, Ticket, Wishes};
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,12 @@ impl Handle {
     #[expect(clippy::must_use_candidate, reason = "most drivers publish once and watch `slices`, if at all")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
         self.publisher.publish(resources)
+    }
+
+    /// Publishes from elsewhere, such as a task that watches the hardware, as [`publish`](Self::publish) does.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        self.publisher.wishes()
     }
 
     /// Tells the kubelet how devices are, if [`Options::health`](crate::Options::health) is on.
@@ -113,9 +119,23 @@ impl Handle {
         &self.addresses
     }
 
-    /// Stops the plugin: the registration socket goes first, calls in flight get up to 5 s to end, then the other
-    /// socket and the locks go. Publishing stops at once, so that another instance can go on with it. ResourceSlices
-    /// stay: the kubelet removes them if no instance is back within 30 s.
+    /// Stops the plugin, within [`Options::stop_within`](crate::Options::stop_within) (5 s by default) whatever clients
+    /// and the driver do. In this order:
+    ///
+    /// 1. Readiness says that the plugin stops, tasks of the background end, and publishing stops between two writes.
+    ///    Calls in flight end and are answered; until none is left new ones are served too, as the kubelet would cut them
+    ///    off with the next step.
+    /// 2. The registration socket goes, so that the kubelet calls another instance, if there is one. No more calls are
+    ///    taken, and health streams end. Connections on which nothing is called are not waited for.
+    /// 3. What is still connected when the time is up is cut; a prepare that runs on is undone by the next start.
+    /// 4. The DRA socket goes, then the lock on publishing, and metrics and probes; with the last work of the driver the
+    ///    lock on being the only instance.
+    ///
+    /// ResourceSlices stay: the kubelet removes them if no instance is back within 30 s.
+    ///
+    /// This ends no work of the driver: a function that blocks a thread of the runtime keeps the process from ending when
+    /// `main` returns, as tokio waits for it. A second signal ends the process
+    /// ([`signals::terminate`](crate::signals::terminate)), and so does `std::process::exit`.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ mod stream;
 mod taints;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -19,9 +19,29 @@ use tokio::sync::watch;
 pub(crate) use board::{Board, Report};
 pub(crate) use stream::{Neighbours, reports};
 pub use taints::HealthTaints;
-pub(crate) use taints::keep_tainted;
+pub(crate) use taints::Tainting;
 
 use crate::{claim::DeviceRef, mutex::locked};
+
+/// A version of the service by which the kubelet asks for the health of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum HealthVersion {
+    /// `v1.DRAResourceHealth`, of kubelets since 1.37.
+    V1,
+    /// `v1alpha1.DRAResourceHealth`, of kubelets since 1.34; Kubernetes plans to drop it around 1.40.
+    V1Alpha1,
+}
+
+impl HealthVersion {
+    /// The name under which a driver advertises it.
+    pub(crate) fn advertised(self) -> &'static str {
+        match self {
+            Self::V1 => "v1.DRAResourceHealth",
+            Self::V1Alpha1 => "v1alpha1.DRAResourceHealth",
+        }
+    }
+}
 
 /// How a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +125,17 @@ pub struct HealthReporter {
     board: Arc<Mutex<Board>>,
     /// Counts changes.
     changes: watch::Sender<u64>,
+    tainting: Arc<OnceLock<Tainting>>,
 }
 
 impl HealthReporter {
     pub(crate) fn new() -> Self {
-        Self { board: Arc::default(), changes: watch::Sender::new(0) }
+        Self { board: Arc::default(), changes: watch::Sender::new(0), tainting: Arc::default() }
+    }
+
+    /// Taints devices by what is reported from now on; the first call counts.
+    pub(crate) fn taint(&self, tainting: Tainting) {
+        self.tainting.get_or_init(|| tainting);
     }
 
     /// Says how a device is.
@@ -135,15 +161,18 @@ impl HealthReporter {
 
     /// How many devices are in each status.
     pub(crate) fn counts(&self) -> [(HealthStatus, usize); 3] {
-        let reports = locked(&self.board).all();
+        let board = locked(&self.board);
         [HealthStatus::Healthy, HealthStatus::Unhealthy, HealthStatus::Unknown]
-            .map(|status| (status, reports.iter().filter(|report| report.health.status == status).count()))
+            .map(|status| (status, board.last_of_all().filter(|(_, health)| health.status == status).count()))
     }
 
     fn change(&self, change: impl FnOnce(&mut Board)) {
         let version = {
             let mut board = locked(&self.board);
             change(&mut board);
+            if let Some(tainting) = self.tainting.get() {
+                tainting.update(&board);
+            }
             board.version()
         };
         self.changes.send_if_modified(|known| {

@@ -48,4 +48,7 @@ pub enum UnprepareReason {
     Orphan,
     /// The machine was started anew; nothing of the old boot runs any more.
     Reboot,
+    /// A person lets go of the claim, because the driver leaves the node ([`state::release`](crate::state::release)).
+    /// Containers may be using its devices: a driver whose undo would hurt them returns an error.
+    Released,
 }

@@ -2,6 +2,8 @@
 
 mod accepted;
 mod adopt;
+mod background;
+mod boot;
 mod claim;
 mod claim_status;
 mod claims;
@@ -18,6 +20,7 @@ mod lock;
 pub mod metadata;
 mod mutex;
 mod names;
+mod node_events;
 mod operations;
 mod options;
 mod own_thread;
@@ -31,6 +34,7 @@ pub mod signals;
 mod socket;
 mod start;
 pub mod state;
+mod stop;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]
@@ -39,7 +43,7 @@ mod wire;
 pub use dra_cdi::{self as cdi, ContainerEdits, DeviceNode, ForeignFile, Hook, HookName, Mount};
 pub use dra_resourceslice::{
     self as resourceslice, AttributeValue, Device, DeviceTaints, DriverResources, Pool, Quantity,
-    SliceStatus, Taint, TaintEffect, Ticket,
+    SliceStatus, Taint, TaintEffect, Ticket, Wishes,
 };
 pub use {k8s_openapi, kube, prometheus_client};
 
@@ -53,7 +57,7 @@ pub use crate::{
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
-    health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints},
+    health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints, HealthVersion},
     held::{HeldClaim, HeldDevice, UnprepareReason},
     metadata::DeviceMetadata,
     names::{ClaimUid, DeviceName, DriverName, InvalidName, InvalidUid, NodeName, PoolName, QualifiedName},

@@ -23,7 +23,7 @@ pub(crate) use liveness::kubelet_authority;
 pub(crate) use metrics::{Method, Metrics};
 pub use readiness::Readiness;
 pub(crate) use readiness::follow;
-pub(crate) use server::{OperationsListener, OperationsServer};
+pub(crate) use server::{OperationsListener, OperationsServer, bind_operations, serve_operations};
 
 /// All that there is to see of a plugin. Clones see the same.
 #[derive(Clone, Debug)]

@@ -5,12 +5,18 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use dra_resourceslice::{DriverName, NodeName};
 use prometheus_client::registry::Registry;
 
-use crate::{error::StartError, handle::Handle, health::HealthTaints, plugin::DriverPlugin};
+use crate::{
+    error::StartError,
+    handle::Handle,
+    health::{HealthTaints, HealthVersion},
+    plugin::DriverPlugin,
+};
 
 /// Settings of a plugin. Driver, node and client have to be given; the rest has defaults that fit a usual node.
 ///
@@ -35,10 +41,13 @@ pub struct Options {
     pub(crate) max_parallel: usize,
     pub(crate) boot_id: Option<String>,
     pub(crate) health: bool,
+    pub(crate) health_versions: BTreeSet<HealthVersion>,
     pub(crate) health_taints: Option<HealthTaints>,
     pub(crate) kubelet_in_process: bool,
     pub(crate) operations: BTreeSet<SocketAddr>,
     pub(crate) metrics: Option<Arc<Registry>>,
+    pub(crate) stop_within: Duration,
+    pub(crate) node_events: bool,
 }
 
 impl Options {
@@ -55,10 +64,13 @@ impl Options {
             max_parallel: 16,
             boot_id: None,
             health: false,
+            health_versions: BTreeSet::from([HealthVersion::V1, HealthVersion::V1Alpha1]),
             health_taints: None,
             kubelet_in_process: false,
             operations: BTreeSet::new(),
             metrics: None,
+            stop_within: Duration::from_secs(5),
+            node_events: false,
         }
     }
 
@@ -99,6 +111,13 @@ impl Options {
         self
     }
 
+    /// Which versions of the service [`Options::health`] offers; all by default. The kubelet takes the newest one that it
+    /// knows, in whatever order they are offered (kubelet 1.37).
+    pub fn health_versions(mut self, versions: impl IntoIterator<Item = HealthVersion>) -> Self {
+        self.health_versions = versions.into_iter().collect();
+        self
+    }
+
     /// Taints devices that [`Handle::health`] is told do not work. None by default.
     pub fn taint_unhealthy(mut self, taints: HealthTaints) -> Self {
         self.health_taints = Some(taints);
@@ -121,6 +140,21 @@ impl Options {
     /// way round, [`Handle::register_metrics`] adds the plugin's metrics to a registry.
     pub fn metrics(mut self, registry: Arc<Registry>) -> Self {
         self.metrics = Some(registry);
+        self
+    }
+
+    /// How long a stop may take in all, whatever clients and the driver do; 5 s by default. Calls in flight get this,
+    /// less half a second. What a pod is given to end (`terminationGracePeriodSeconds`, 30 s by default) has to be longer.
+    pub fn stop_within(mut self, bound: Duration) -> Self {
+        self.stop_within = bound;
+        self
+    }
+
+    /// Says by Events on the Node, which `kubectl describe node` shows, that the kubelet refuses the plugin or has not
+    /// registered it for 30 s, and that it has after all. Off by default. The driver's service account needs `create` and
+    /// `patch` on `events` of the group `events.k8s.io`, in the namespace `default`. Nothing waits for them.
+    pub fn node_events(mut self, yes: bool) -> Self {
+        self.node_events = yes;
         self
     }
 
@@ -147,6 +181,13 @@ impl Options {
     }
 }
 
+impl Options {
+    /// The versions of the health service to serve.
+    pub(crate) fn served_health(&self) -> impl Iterator<Item = HealthVersion> + '_ {
+        self.health_versions.iter().copied().filter(|_| self.health)
+    }
+}
+
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
@@ -157,8 +198,11 @@ impl std::fmt::Debug for Options {
             .field("pod_uid", &self.pod_uid)
             .field("max_parallel", &self.max_parallel)
             .field("health", &self.health)
+            .field("health_versions", &self.health_versions)
             .field("health_taints", &self.health_taints)
             .field("operations", &self.operations)
+            .field("stop_within", &self.stop_within)
+            .field("node_events", &self.node_events)
             .finish_non_exhaustive()
     }
 }

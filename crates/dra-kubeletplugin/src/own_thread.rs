@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// How long a call in flight may take once the server is told to stop.
-const LAST_CALLS: Duration = Duration::from_millis(500);
+const LAST_CALLS: Duration = Duration::from_millis(200);
 
 /// The thread. Dropping it stops the server and waits for it: [`LAST_CALLS`] at most.
 #[derive(Debug)]

@@ -150,9 +150,13 @@ pub trait DriverPlugin: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Hears of errors that no call can return; by default they are logged. It may call back into the SDK.
+    /// Hears of errors that no call can return, each once, in order. The SDK has logged and counted them; by default
+    /// nothing more is done.
+    ///
+    /// It is called on a thread of its own, within the runtime: it may publish, stop the plugin, start tasks or wait.
+    /// While it does not return, up to 256 further errors wait; the rest is only logged. A panic is logged.
     fn on_background_error(&self, error: &BackgroundError) {
-        tracing::error!(error = %ErrorChain(error), "background work failed");
+        let _ = error;
     }
 }
 

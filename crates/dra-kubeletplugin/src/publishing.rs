@@ -22,7 +22,7 @@ pub(crate) use files::Files;
 use turn::{Seen, Step, decide};
 
 use crate::{
-    claims::Instance, error::BackgroundError, lock::LockError, options::Options, plugin::DriverPlugin,
+    background::TellError, claims::Instance, error::BackgroundError, lock::LockError, options::Options,
     registration::Registration,
 };
 
@@ -36,8 +36,8 @@ const TRY_EVERY: Duration = Duration::from_millis(200);
 const LONGEST_WRITE: Duration = Duration::from_secs(6);
 
 /// Starts the publisher, and the task that gives it its turn. The task ends, and the locks are free, soon after `stop`.
-pub(crate) fn start<P: DriverPlugin>(
-    plugin: Arc<P>,
+pub(crate) fn start(
+    tell: TellError,
     options: &Options,
     files: Files,
     instance: Arc<Instance>,
@@ -46,9 +46,9 @@ pub(crate) fn start<P: DriverPlugin>(
 ) -> (Publisher, JoinHandle<()>) {
     let (gate, gate_seen) = watch::channel(Gate::Standby);
     let scope = Scope::node(options.driver.clone(), options.node.clone());
-    let told = Arc::clone(&plugin);
+    let told = Arc::clone(&tell);
     let publisher = Publisher::start(options.client.clone(), scope, gate_seen, move |error| {
-        told.on_background_error(&BackgroundError::Publish(error.clone()));
+        told(BackgroundError::Publish(error.clone()));
     });
     let turns = Turns {
         files,
@@ -56,7 +56,7 @@ pub(crate) fn start<P: DriverPlugin>(
         registration,
         status: publisher.status(),
         gate,
-        plugin,
+        tell,
         publishing: false,
         away_since: Instant::now(),
         announced: None,
@@ -66,13 +66,13 @@ pub(crate) fn start<P: DriverPlugin>(
 }
 
 /// The task that takes turns with those of other instances.
-struct Turns<P> {
+struct Turns {
     files: Files,
     instance: Arc<Instance>,
     registration: watch::Receiver<Registration>,
     status: watch::Receiver<SliceStatus>,
     gate: watch::Sender<Gate>,
-    plugin: Arc<P>,
+    tell: TellError,
     /// Whether this instance has the lock.
     publishing: bool,
     /// Since when it is not registered, if it is not.
@@ -83,7 +83,7 @@ struct Turns<P> {
     trouble: Option<String>,
 }
 
-impl<P: DriverPlugin> Turns<P> {
+impl Turns {
     async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(self.take_turns()).await;
         self.stop_writing().await;
@@ -199,7 +199,7 @@ impl<P: DriverPlugin> Turns<P> {
     fn report(&mut self, error: &LockError) {
         let message = error.to_string();
         if self.trouble.as_ref() != Some(&message) {
-            self.plugin.on_background_error(&BackgroundError::PublishLock { message: message.clone() });
+            (self.tell)(BackgroundError::PublishLock { message: message.clone() });
             self.trouble = Some(message);
         }
     }

@@ -3,7 +3,7 @@
 mod connection;
 mod dra;
 mod health;
+mod serve;
 
-pub(crate) use connection::Connections;
-pub(crate) use dra::{DraService, SUPPORTED_VERSIONS};
-pub(crate) use health::{HEALTH_VERSIONS, HealthService};
+pub(crate) use dra::SUPPORTED_VERSIONS;
+pub(crate) use serve::{DraServer, Served};

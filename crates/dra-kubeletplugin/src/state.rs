@@ -1,5 +1,7 @@
 //! A driver's state on a node, for the person who has to put it right.
 
+mod release;
+
 use std::{
     fs::{self, File},
     io,
@@ -17,6 +19,8 @@ use crate::{
     names::ClaimUid,
 };
 
+pub use release::{Release, Released, Way, release};
+
 /// Where a driver keeps its state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -27,17 +31,34 @@ pub struct StateLocation {
     pub kubelet_root: PathBuf,
     /// Folder of the CDI files.
     pub cdi_root: PathBuf,
+    /// Which boot of the machine this is, instead of what the kernel says. For tests that play a reboot.
+    pub boot_id: Option<String>,
 }
 
 impl StateLocation {
     /// The usual folders of a node.
     #[must_use]
     pub fn new(driver: DriverName) -> Self {
-        Self { driver, kubelet_root: "/var/lib/kubelet".into(), cdi_root: "/var/run/cdi".into() }
+        Self {
+            driver,
+            kubelet_root: "/var/lib/kubelet".into(),
+            cdi_root: "/var/run/cdi".into(),
+            boot_id: None,
+        }
     }
 
-    fn data(&self) -> PathBuf {
-        self.kubelet_root.join("plugins").join(self.driver.as_str())
+    fn plugins(&self) -> PathBuf {
+        self.kubelet_root.join("plugins")
+    }
+
+    fn registry(&self) -> PathBuf {
+        self.kubelet_root.join("plugins_registry")
+    }
+
+    /// The driver's own folder.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.plugins().join(self.driver.as_str())
     }
 }
 
@@ -53,13 +74,27 @@ pub struct SetAside {
     pub kept_at: PathBuf,
 }
 
-/// Why a repair stopped. What it did before stays done.
+/// Why a command on the state stopped. What it did before stays done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RepairError {
+pub enum StateError {
     /// There is no such driver on this node.
     #[error("{} does not exist: are the driver's name and the kubelet root right?", .0.display())]
     NoState(PathBuf),
+    /// An instance of the driver lives.
+    #[error("an instance of the driver runs on this node ({note}): stop it first")]
+    Running {
+        /// What the instance wrote about itself.
+        note: String,
+    },
+    /// A driver on the Go helper serves the node under the same name.
+    #[error(
+        "a Go driver named {driver} serves this node, and may have given devices away that these claims held: stop it first"
+    )]
+    GoDriver {
+        /// The name of both.
+        driver: String,
+    },
     /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     Io {
@@ -91,34 +126,33 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// There is no state, or a file cannot be moved, or the driver is at work on one of the claims.
-pub async fn repair(location: &StateLocation) -> Result<Vec<SetAside>, RepairError> {
+pub async fn repair(location: &StateLocation) -> Result<Vec<SetAside>, StateError> {
     let data = location.data();
     if !data.is_dir() {
-        return Err(RepairError::NoState(data));
+        return Err(StateError::NoState(data));
     }
     let kind =
-        Kind::for_driver(location.driver.as_str()).map_err(|error| RepairError::Other(error.to_string()))?;
+        Kind::for_driver(location.driver.as_str()).map_err(|error| StateError::Other(error.to_string()))?;
     let cdi = Directory::open(&location.cdi_root, kind)?;
-    let damaged = claims::damaged_records(&data).map_err(|error| RepairError::Other(error.to_string()))?;
+    let damaged = claims::damaged_records(&data).map_err(|error| StateError::Other(error.to_string()))?;
     let mut set_aside = Vec::new();
     for record in damaged {
         set_aside.push(put_aside(&data, &cdi, record).await?);
     }
     // Also if there was nothing to do: an earlier repair may have died before it came to this.
     let told = claims::tell_of_change(&data, Instant::now() + PATIENCE).await;
-    told.map_err(|error| RepairError::Other(error.to_string()))?;
+    told.map_err(|error| StateError::Other(error.to_string()))?;
     Ok(set_aside)
 }
 
-async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Result<SetAside, RepairError> {
-    let other =
-        |error: &dyn std::fmt::Display| RepairError::Other(format!("claim {}: {error}", record.claim));
+async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Result<SetAside, StateError> {
+    let other = |error: &dyn std::fmt::Display| StateError::Other(format!("claim {}: {error}", record.claim));
     let deadline = Instant::now() + PATIENCE;
     let _held = claims::lock_claim(data, &record.claim, deadline).await.map_err(|error| other(&error))?;
     let folder = data.join("damaged");
     let fail = |operation, path: &Path| {
         let path = path.to_owned();
-        move |source| RepairError::Io { operation, path, source }
+        move |source| StateError::Io { operation, path, source }
     };
     let made = fault::point("repair.mkdir").and_then(|()| fs::create_dir_all(&folder));
     made.map_err(fail("creating folder", &folder))?;
@@ -161,7 +195,7 @@ mod tests {
         let mut location = StateLocation::new("gpu.example.com".parse().unwrap());
         location.kubelet_root = node.path().join("kubelet");
         location.cdi_root = node.path().join("cdi");
-        assert!(matches!(repair(&location).await, Err(RepairError::NoState(_))));
+        assert!(matches!(repair(&location).await, Err(StateError::NoState(_))));
         let records = location.data().join("claims/boot");
         fs::create_dir_all(&records).unwrap();
         fs::write(records.join("a.json"), "cut").unwrap();

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where claims are worked on, and where records are repaired.
-const SOURCES: [&str; 2] = ["src/claims", "src/state.rs"];
+/// Where claims are worked on, and where records are repaired and released.
+const SOURCES: [&str; 3] = ["src/claims", "src/state", "src/state.rs"];
 
 /// What changes something that outlives the process.
 const STEPS: [&str; 20] = [

@@ -12,7 +12,7 @@ use crate::{
     InvalidName, InvalidQuantity, NodeName, QualifiedName, Quantity, RequestPolicy, Taint, TaintEffect,
     ValidRequests,
     compat::{self, Unsupported},
-    device::whole_seconds,
+    device::{SortedMap, whole_seconds},
 };
 
 /// Why a device of the API could not be read into the model.
@@ -68,7 +68,7 @@ fn attribute(value: &AttributeValue) -> Result<api::DeviceAttribute, Unsupported
 fn capacity(value: &Capacity) -> api::DeviceCapacity {
     api::DeviceCapacity {
         value: value.value.to_api(),
-        request_policy: value.request_policy.as_ref().map(request_policy),
+        request_policy: value.request_policy.as_deref().map(request_policy),
     }
 }
 
@@ -113,12 +113,12 @@ fn consumption(model: &CounterConsumption) -> Result<api::DeviceCounterConsumpti
     Ok(consumption)
 }
 
-fn counters(model: &BTreeMap<DeviceName, Quantity>) -> BTreeMap<String, api::Counter> {
+fn counters(model: &SortedMap<DeviceName, Quantity>) -> BTreeMap<String, api::Counter> {
     model.iter().map(|(name, value)| (name.to_string(), api::Counter { value: value.to_api() })).collect()
 }
 
 fn some_map<T, U>(
-    map: &BTreeMap<QualifiedName, T>,
+    map: &SortedMap<QualifiedName, T>,
     convert: impl Fn(&T) -> Result<U, Unsupported>,
 ) -> Result<Option<BTreeMap<String, U>>, Unsupported> {
     let converted: BTreeMap<_, _> =
@@ -208,7 +208,7 @@ fn read_attribute(value: &api::DeviceAttribute) -> Option<AttributeValue> {
 }
 
 fn read_capacity(value: &api::DeviceCapacity) -> Result<Capacity, InvalidQuantity> {
-    let request_policy = value.request_policy.as_ref().map(read_policy).transpose()?;
+    let request_policy = value.request_policy.as_ref().map(read_policy).transpose()?.map(Box::new);
     Ok(Capacity { value: Quantity::try_from(&value.value)?, request_policy })
 }
 

@@ -4,6 +4,7 @@ mod attribute;
 mod capacity;
 mod counters;
 mod node_allocatable;
+mod sorted_map;
 mod taint;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ pub use attribute::{AttributeValue, is_semver};
 pub use capacity::{Capacity, RequestPolicy, ValidRequests};
 pub use counters::{CounterConsumption, CounterSet};
 pub use node_allocatable::{NodeAllocatable, NodeAllocatableMapping};
+pub(crate) use sorted_map::SortedMap;
 pub(crate) use taint::whole_seconds;
 pub use taint::{Taint, TaintEffect};
 
@@ -40,8 +42,8 @@ use crate::{DeviceName, InvalidName, NodeName, QualifiedName, Quantity};
 #[must_use]
 pub struct Device {
     pub(crate) name: DeviceName,
-    pub(crate) attributes: BTreeMap<QualifiedName, AttributeValue>,
-    pub(crate) capacity: BTreeMap<QualifiedName, Capacity>,
+    pub(crate) attributes: SortedMap<QualifiedName, AttributeValue>,
+    pub(crate) capacity: SortedMap<QualifiedName, Capacity>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) consumes_counters: Vec<CounterConsumption>,
     pub(crate) placement: Option<DevicePlacement>,
@@ -69,8 +71,8 @@ impl Device {
     pub fn new(name: DeviceName) -> Self {
         Self {
             name,
-            attributes: BTreeMap::new(),
-            capacity: BTreeMap::new(),
+            attributes: SortedMap::new(),
+            capacity: SortedMap::new(),
             taints: Vec::new(),
             consumes_counters: Vec::new(),
             placement: None,
@@ -179,16 +181,22 @@ impl Device {
         &self.name
     }
 
-    /// The attributes by name.
+    /// The attributes, in the order of their names.
     #[must_use]
-    pub fn attributes(&self) -> &BTreeMap<QualifiedName, AttributeValue> {
-        &self.attributes
+    pub fn attributes(&self) -> impl ExactSizeIterator<Item = (&QualifiedName, &AttributeValue)> {
+        self.attributes.iter()
     }
 
-    /// The capacities by name.
+    /// The value of the attribute of this name.
     #[must_use]
-    pub fn capacities(&self) -> &BTreeMap<QualifiedName, Capacity> {
-        &self.capacity
+    pub fn attribute_value(&self, name: &str) -> Option<&AttributeValue> {
+        self.attributes.get(name)
+    }
+
+    /// The capacities, in the order of their names.
+    #[must_use]
+    pub fn capacities(&self) -> impl ExactSizeIterator<Item = (&QualifiedName, &Capacity)> {
+        self.capacity.iter()
     }
 
     /// The taints, in order.

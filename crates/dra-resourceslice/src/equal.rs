@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::resource::v1::{CounterSet, Device, DeviceTaint, ResourceSliceSpec},
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use sha2::{Digest as _, Sha256};
@@ -94,36 +94,44 @@ fn clear_false(flag: &mut Option<bool>) {
     flag.take_if(|flag| !*flag);
 }
 
-/// When the taints of a pool were added, as far as the API server has said so.
-#[derive(Debug, Default)]
-pub(crate) struct TaintTimes<'a> {
-    times: BTreeMap<TaintKey<'a>, &'a Time>,
+/// When taints were added, as far as the API server has said so: by device, those that have a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaintTimes {
+    taints: BTreeMap<String, Vec<DeviceTaint>>,
 }
 
-type TaintKey<'a> = (&'a str, &'a str, &'a str, &'a str);
-
-impl<'a> TaintTimes<'a> {
-    /// Collects the times of the specs given; later ones win.
-    pub(crate) fn of(specs: impl IntoIterator<Item = &'a ResourceSliceSpec>) -> Self {
-        let devices = specs.into_iter().flat_map(|spec| spec.devices.iter().flatten());
-        let taints =
-            devices.flat_map(|device| device.taints.iter().flatten().map(move |taint| (device, taint)));
-        let times = taints.filter_map(|(device, taint)| {
-            taint.time_added.as_ref().map(|time| (taint_key(&device.name, taint), time))
-        });
-        Self { times: times.collect() }
+impl TaintTimes {
+    /// The times in a slice.
+    pub(crate) fn of(spec: &ResourceSliceSpec) -> Self {
+        let mut times = Self::default();
+        for device in spec.devices.iter().flatten() {
+            times.add(&device.name, device.taints.iter().flatten());
+        }
+        times
     }
 
-    /// Whether no times are known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.times.is_empty()
+    /// Adds the times of other slices; later ones win.
+    pub(crate) fn extend<'a>(&mut self, others: impl IntoIterator<Item = &'a Self>) {
+        for (device, taints) in others.into_iter().flat_map(|other| &other.taints) {
+            self.add(device, taints);
+        }
+    }
+
+    fn add<'a>(&mut self, device: &str, taints: impl IntoIterator<Item = &'a DeviceTaint>) {
+        for taint in taints.into_iter().filter(|taint| taint.time_added.is_some()) {
+            let known = self.taints.entry(device.to_owned()).or_default();
+            known.retain(|known| !is_same_taint(known, taint));
+            known.push(taint.clone());
+        }
     }
 
     /// Gives the taints of a device the times known: where none is wished for, and where the wish is less than
     /// two seconds off, because other publishers round differently.
     pub(crate) fn adopt(&self, device: &mut Device) {
+        let Some(known) = self.taints.get(&device.name) else { return };
         for taint in device.taints.iter_mut().flatten() {
-            let Some(&known) = self.times.get(&taint_key(&device.name, taint)) else { continue };
+            let known = known.iter().find(|known| is_same_taint(known, taint));
+            let Some(known) = known.and_then(|known| known.time_added.as_ref()) else { continue };
             let wished = taint.time_added.as_ref().map(|time| time.0.as_second());
             if wished.is_none_or(|wished| wished.abs_diff(known.0.as_second()) <= 1) {
                 taint.time_added = Some(known.clone());
@@ -132,13 +140,16 @@ impl<'a> TaintTimes<'a> {
     }
 }
 
-fn taint_key<'a>(device: &'a str, taint: &'a DeviceTaint) -> TaintKey<'a> {
-    (device, &taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect)
+/// Whether two taints of one device are the same but for the time.
+fn is_same_taint(a: &DeviceTaint, b: &DeviceTaint) -> bool {
+    a.key == b.key
+        && a.effect == b.effect
+        && a.value.as_deref().unwrap_or_default() == b.value.as_deref().unwrap_or_default()
 }
 
 /// The spec with the taint times of another one adopted.
 pub(crate) fn with_times_of(spec: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> ResourceSliceSpec {
-    let times = TaintTimes::of([stored]);
+    let times = TaintTimes::of(stored);
     let mut spec = spec.clone();
     spec.devices.iter_mut().flatten().for_each(|device| times.adopt(device));
     spec

@@ -9,6 +9,7 @@ mod features;
 mod layout;
 pub mod limits;
 mod names;
+mod observed;
 mod plan;
 mod pool;
 mod problem;
@@ -32,7 +33,7 @@ pub use plan::{Plan, Write, plan};
 pub use pool::{DriverResources, NodeOperation, Placement, Pool, Slice};
 pub use problem::{Consequence, Fault, Problem, Subject};
 pub use publisher::{
-    DeviceTaints, Gate, PoolState, PoolStatus, Published, Publisher, SliceStatus, SliceWrites, Ticket,
+    DeviceTaints, Gate, PoolState, PoolStatus, Published, Publisher, SliceStatus, SliceWrites, Ticket, Wishes,
 };
 pub use quantity::{InvalidQuantity, Quantity};
 pub use scope::Scope;

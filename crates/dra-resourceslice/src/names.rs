@@ -20,7 +20,7 @@ macro_rules! name_type {
         $(#[$doc])*
         #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Deserialize, serde::Serialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name(Box<str>);
 
         impl $name {
             /// The greatest length in bytes.
@@ -33,7 +33,7 @@ macro_rules! name_type {
             pub fn new(value: impl Into<String>) -> Result<Self, InvalidName> {
                 let value = value.into();
                 match $check(&value) {
-                    Ok(()) => Ok(Self(value)),
+                    Ok(()) => Ok(Self(value.into_boxed_str())),
                     Err(reason) => Err(InvalidName { kind: $kind, value, reason }),
                 }
             }
@@ -71,7 +71,7 @@ macro_rules! name_type {
 
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0
+                name.0.into_string()
             }
         }
 
@@ -172,7 +172,7 @@ impl QualifiedName {
     /// The part behind the `/`, or the whole name.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.0.split_once('/').map_or(self.0.as_str(), |(_, id)| id)
+        self.0.split_once('/').map_or(&*self.0, |(_, id)| id)
     }
 }
 

@@ -5,6 +5,7 @@
 //! whole, or an incomplete one; never a mix that looks whole. So a plan can be interrupted anywhere, and planning
 //! again from what is there then goes on where it stopped.
 
+mod draft;
 mod in_place;
 mod matching;
 mod observed;
@@ -16,15 +17,14 @@ mod tests;
 #[cfg(test)]
 mod upstream_tests;
 
-use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 
-use self::observed::Observed;
-use crate::{
-    Feature, PoolWish,
-    equal::ContentDigest,
-    features::{self, Features},
-    layout::layout,
+pub(crate) use self::draft::{Draft, Step};
+use self::{
+    draft::{Wished, delete},
+    observed::Observed,
 };
+use crate::{PoolWish, layout::layout, observed::ObservedSlice};
 
 /// The writes that make a pool what is wished.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,78 +93,33 @@ impl Write {
 /// ```
 #[must_use]
 pub fn plan(desired: &PoolWish, observed: &[ResourceSlice]) -> Plan {
-    plan_from(desired.clone(), observed)
+    let in_scope = observed.iter().filter(|slice| desired.scope.contains(slice));
+    let observed: Vec<_> = in_scope.cloned().map(ObservedSlice::of).collect();
+    draft(desired.clone(), &observed).plan()
 }
 
-/// The same for a caller that keeps its slices elsewhere.
-pub(crate) fn plan_from<'a>(
-    mut wish: PoolWish,
-    observed: impl IntoIterator<Item = &'a ResourceSlice>,
-) -> Plan {
+/// The same with slices still to be made.
+pub(crate) fn draft<'a>(wish: PoolWish, observed: impl IntoIterator<Item = &'a ObservedSlice>) -> Draft {
     let observed = Observed::of(&wish, observed);
-    wish.adopt_times(&observed.taint_times());
-    let slices = Wished::all(&wish, layout(&wish, &observed.specs()));
-    if slices.is_empty() {
+    let parts = layout(&wish, &observed.slices());
+    if parts.is_empty() {
         return observed.removal();
     }
     if let Some(duplicate) = observed.duplicate(&wish) {
-        return Plan {
-            writes: vec![duplicate.delete()],
+        return Draft {
+            steps: vec![duplicate.delete()],
             generation: observed.generation,
-            slices: slices.len(),
+            slices: parts.len(),
             needs_fresh_list: true,
         };
     }
-    in_place::plan(&wish, &slices, &observed).unwrap_or_else(|| renewed::plan(&wish, &slices, &observed))
+    let wished = Wished::new(wish, observed.taint_times(), parts);
+    in_place::plan(&wished, &observed).unwrap_or_else(|| renewed::plan(&wished, &observed))
 }
 
-/// The writes that remove a pool. Old generations go first: nobody sees them while there is a newer one.
-pub(crate) fn plan_removal(observed: &[ResourceSlice]) -> Vec<Write> {
-    let mut slices: Vec<_> = observed.iter().collect();
-    slices.sort_by_key(|slice| (slice.spec.pool.generation, slice.metadata.name.as_deref()));
+/// The steps that remove a pool. Old generations go first: nobody sees them while there is a newer one.
+pub(crate) fn plan_removal<'a>(observed: impl IntoIterator<Item = &'a ObservedSlice>) -> Vec<Step> {
+    let mut slices: Vec<_> = observed.into_iter().collect();
+    slices.sort_by_key(|slice| (slice.generation, slice.name()));
     slices.into_iter().map(delete).collect()
-}
-
-/// A slice as it shall be.
-struct Wished {
-    /// What is sent, but for generation and count.
-    spec: ResourceSliceSpec,
-    /// What the API server stores of it.
-    stored: ContentDigest,
-}
-
-impl Wished {
-    fn all(wish: &PoolWish, specs: Vec<ResourceSliceSpec>) -> Vec<Self> {
-        let stored = |spec: &ResourceSliceSpec| {
-            let sent = ContentDigest::of(spec);
-            match wish.tolerated.iter().find(|(known, _)| *known == sent) {
-                Some((_, stored)) => *stored,
-                None if wish.dropped.is_empty() => sent,
-                None => ContentDigest::of(&features::without(spec, &wish.dropped)),
-            }
-        };
-        // An API server that does not know them refuses a slice with lists.
-        let lists = Features::from([Feature::ListTypeAttributes]);
-        let refused = &wish.dropped & &lists;
-        specs
-            .into_iter()
-            .map(|spec| Self { stored: stored(&spec), spec: features::without(&spec, &refused) })
-            .collect()
-    }
-
-    /// The spec to send.
-    fn at(&self, generation: i64, count: usize) -> ResourceSliceSpec {
-        let mut spec = self.spec.clone();
-        spec.pool.generation = generation;
-        spec.pool.resource_slice_count = i64::try_from(count).unwrap_or(i64::MAX);
-        spec
-    }
-}
-
-fn delete(slice: &ResourceSlice) -> Write {
-    Write::Delete {
-        name: slice.metadata.name.clone().unwrap_or_default(),
-        uid: slice.metadata.uid.clone(),
-        resource_version: slice.metadata.resource_version.clone(),
-    }
 }

@@ -1,6 +1,6 @@
 //! Pools: what a driver wishes to see published.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::NodeSelector;
 
@@ -51,11 +51,13 @@ impl DriverResources {
 
 /// A pool of devices. It is split into slices by itself, unless made by [`Pool::from_slices`].
 ///
-/// The order of the devices is the order in which the scheduler tries them.
+/// The order of the devices is the order in which the scheduler tries them. A clone shares the devices, so a driver can
+/// keep what it publishes at no cost.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Pool {
-    pub(crate) content: PoolContent,
+    /// Shared by all copies.
+    pub(crate) content: Arc<PoolContent>,
     pub(crate) placement: Placement,
     pub(crate) generation: i64,
 }
@@ -98,7 +100,7 @@ impl Pool {
     ///
     /// A pool made by [`Pool::from_slices`] gets them as one more slice.
     pub fn counter_sets(mut self, sets: impl IntoIterator<Item = CounterSet>) -> Self {
-        match &mut self.content {
+        match Arc::make_mut(&mut self.content) {
             PoolContent::Whole(slice) => slice.counter_sets.extend(sets),
             PoolContent::Slices(slices) => slices.push(Slice::counters(sets)),
         }
@@ -119,34 +121,44 @@ impl Pool {
 
     /// Names the attribute that tells the kind of partition of each device (Kubernetes 1.37).
     pub fn partition_type_attribute(mut self, name: QualifiedName) -> Self {
-        self.for_each_slice(move |slice| slice.partition_type_attribute = Some(name.clone()));
+        let name = Some(name);
+        for slice in self.slices_mut() {
+            slice.partition_type_attribute.clone_from(&name);
+        }
         self
     }
 
     /// Names the kubelet's calls that the devices can do without (Kubernetes 1.37).
     pub fn skip_node_operations(mut self, operations: impl IntoIterator<Item = NodeOperation>) -> Self {
         let operations: Vec<_> = operations.into_iter().collect();
-        self.for_each_slice(|slice| slice.skip_node_operations.clone_from(&operations));
+        for slice in self.slices_mut() {
+            slice.skip_node_operations.clone_from(&operations);
+        }
         self
     }
 
     fn with_content(content: PoolContent) -> Self {
-        Self { content, placement: Placement::default(), generation: 0 }
+        Self { content: Arc::new(content), placement: Placement::default(), generation: 0 }
     }
 
     /// The devices, in their order.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        let slices = match &self.content {
-            PoolContent::Whole(slice) => std::slice::from_ref(slice),
-            PoolContent::Slices(slices) => slices,
-        };
-        slices.iter().flat_map(|slice| &slice.devices)
+        self.slices().iter().flat_map(|slice| &slice.devices)
     }
 
-    fn for_each_slice(&mut self, change: impl FnMut(&mut Slice)) {
-        match &mut self.content {
-            PoolContent::Whole(slice) => std::slice::from_mut(slice).iter_mut().for_each(change),
-            PoolContent::Slices(slices) => slices.iter_mut().for_each(change),
+    /// The slices that the driver has made, or the one that is still to be split.
+    pub(crate) fn slices(&self) -> &[Slice] {
+        match &*self.content {
+            PoolContent::Whole(slice) => std::slice::from_ref(slice),
+            PoolContent::Slices(slices) => slices,
+        }
+    }
+
+    /// The same to be changed. This makes a copy, if there are others.
+    pub(crate) fn slices_mut(&mut self) -> &mut [Slice] {
+        match Arc::make_mut(&mut self.content) {
+            PoolContent::Whole(slice) => std::slice::from_mut(slice),
+            PoolContent::Slices(slices) => slices,
         }
     }
 }

@@ -137,14 +137,13 @@ impl Publisher {
     /// It is the whole wish: pools that are missing from it are deleted.
     #[allow(clippy::must_use_candidate, reason = "a driver need not wait")]
     pub fn publish(&self, resources: DriverResources) -> Ticket {
-        let resources = Arc::new(resources);
-        let mut number = 0;
-        self.wishes.send_modify(|wish| {
-            number = wish.number.saturating_add(1);
-            wish.number = number;
-            wish.resources = resources;
-        });
-        Ticket { number, status: self.status.clone() }
+        self.wishes().publish(resources)
+    }
+
+    /// Publishes from elsewhere: from a task that watches the hardware, say.
+    #[must_use]
+    pub fn wishes(&self) -> Wishes {
+        Wishes { wishes: self.wishes.clone(), status: self.status.clone() }
     }
 
     /// Deletes all slices of the scope: the wish for nothing.
@@ -173,6 +172,28 @@ impl Publisher {
         drop(self.stop);
         // The task only ends early by a panic in `on_error`, which tokio has reported.
         let _ = self.task.await;
+    }
+}
+
+/// Makes wishes of a [`Publisher`] that somebody else has. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    wishes: channel::Sender<Wish>,
+    status: channel::Receiver<SliceStatus>,
+}
+
+impl Wishes {
+    /// The same as [`Publisher::publish`]. Once the publisher is gone it changes nothing, and the ticket says so.
+    #[allow(clippy::must_use_candidate, reason = "a driver need not wait")]
+    pub fn publish(&self, resources: DriverResources) -> Ticket {
+        let resources = Arc::new(resources);
+        let mut number = 0;
+        self.wishes.send_modify(|wish| {
+            number = wish.number.saturating_add(1);
+            wish.number = number;
+            wish.resources = resources;
+        });
+        Ticket { number, status: self.status.clone() }
     }
 }
 

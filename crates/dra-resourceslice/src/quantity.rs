@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::api::resource as api;
 #[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Quantity {
-    text: String,
+    text: Box<str>,
     nanos: i128,
 }
 
@@ -48,7 +48,7 @@ impl Quantity {
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidQuantity> {
         let text = text.into();
         match parse_nanos(&text) {
-            Ok(nanos) => Ok(Self { text, nanos }),
+            Ok(nanos) => Ok(Self { text: text.into_boxed_str(), nanos }),
             Err(reason) => Err(InvalidQuantity { value: text, reason }),
         }
     }
@@ -72,7 +72,7 @@ impl Quantity {
     }
 
     pub(crate) fn to_api(&self) -> api::Quantity {
-        api::Quantity(self.text.clone())
+        api::Quantity(self.text.to_string())
     }
 }
 
@@ -143,13 +143,13 @@ impl TryFrom<&api::Quantity> for Quantity {
 
 impl From<Quantity> for String {
     fn from(quantity: Quantity) -> Self {
-        quantity.text
+        quantity.text.into_string()
     }
 }
 
 impl From<i64> for Quantity {
     fn from(value: i64) -> Self {
-        Self { text: value.to_string(), nanos: i128::from(value) * NANOS }
+        Self { text: value.to_string().into_boxed_str(), nanos: i128::from(value) * NANOS }
     }
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
-use crate::{DriverName, NodeName, PoolName};
+use crate::{DriverName, NodeName, PoolName, observed::ObservedSlice};
 
 /// Which slices a publisher manages. It reads and writes no others.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -70,10 +70,18 @@ impl Scope {
     /// Whether a slice belongs to this scope.
     #[must_use]
     pub fn contains(&self, slice: &ResourceSlice) -> bool {
-        let node = slice.spec.node_name.as_deref().filter(|node| !node.is_empty());
-        slice.spec.driver == self.driver.as_str()
-            && node == self.node_name().map(NodeName::as_str)
-            && self.pool_name().is_none_or(|pool| slice.spec.pool.name == pool.as_str())
+        self.is_of(&slice.spec.driver, slice.spec.node_name.as_deref(), &slice.spec.pool.name)
+    }
+
+    /// The same for a slice that was seen.
+    pub(crate) fn contains_observed(&self, slice: &ObservedSlice) -> bool {
+        self.is_of(&slice.driver, slice.node_name.as_deref(), &slice.pool)
+    }
+
+    fn is_of(&self, driver: &str, node: Option<&str>, pool: &str) -> bool {
+        driver == self.driver.as_str()
+            && node.filter(|node| !node.is_empty()) == self.node_name().map(NodeName::as_str)
+            && self.pool_name().is_none_or(|only| pool == only.as_str())
     }
 
     /// The field selector for list and watch. API servers before 1.37 refuse `spec.pool.name` with 400.

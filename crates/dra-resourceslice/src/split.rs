@@ -1,8 +1,8 @@
 //! Cutting a pool into slices.
 
-use k8s_openapi::api::resource::v1::{CounterSet, Device};
+use std::ops::Range;
 
-use crate::{compat, limits};
+use crate::{AttributeValue, Device, limits};
 
 /// How many devices a slice may have; fewer once one of them has taints, consumes counters or has a list
 /// attribute.
@@ -12,27 +12,28 @@ pub(crate) fn max_devices(advanced: bool) -> usize {
 
 /// Whether the device lowers the number of devices that its slice may have.
 pub(crate) fn is_advanced(device: &Device) -> bool {
-    device.taints.as_ref().is_some_and(|list| !list.is_empty())
-        || device.consumes_counters.as_ref().is_some_and(|list| !list.is_empty())
-        || device.attributes.iter().flatten().any(|(_, value)| compat::list(value).is_some())
+    !device.taints.is_empty()
+        || !device.consumes_counters.is_empty()
+        || device.attributes.values().any(AttributeValue::is_list)
 }
 
 /// Cuts devices into runs that each fit into a slice, keeping their order, each as long as can be.
 /// No devices make no run.
-pub(crate) fn devices(devices: &[Device]) -> Vec<&[Device]> {
+pub(crate) fn devices(devices: &[Device]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
-    let mut rest = devices;
-    while !rest.is_empty() {
-        let (run, tail) = rest.split_at(first_run(rest));
-        runs.push(run);
-        rest = tail;
+    let mut start = 0;
+    while start < devices.len() {
+        let end = start + first_run(&devices[start..]);
+        runs.push(start..end);
+        start = end;
     }
     runs
 }
 
-/// Cuts counter sets into runs that each fit into a slice.
-pub(crate) fn counter_sets(sets: &[CounterSet]) -> Vec<&[CounterSet]> {
-    sets.chunks(limits::MAX_COUNTER_SETS).collect()
+/// Cuts that many counter sets into runs that each fit into a slice.
+pub(crate) fn counter_sets(count: usize) -> Vec<Range<usize>> {
+    let starts = (0..count).step_by(limits::MAX_COUNTER_SETS);
+    starts.map(|start| start..count.min(start + limits::MAX_COUNTER_SETS)).collect()
 }
 
 fn first_run(devices: &[Device]) -> usize {
@@ -48,15 +49,16 @@ fn first_run(devices: &[Device]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::resource::v1::DeviceTaint;
+    use crate::Taint;
     use proptest::prelude::*;
 
     fn device(advanced: bool) -> Device {
-        Device { taints: advanced.then(|| vec![DeviceTaint::default()]), ..Default::default() }
+        let device = Device::named("d").unwrap();
+        if advanced { device.taint(Taint::no_schedule("t")) } else { device }
     }
 
     fn lengths(list: &[Device]) -> Vec<usize> {
-        devices(list).iter().map(|run| run.len()).collect()
+        devices(list).iter().map(Range::len).collect()
     }
 
     #[test]
@@ -92,8 +94,9 @@ mod tests {
 
     #[test]
     fn counter_sets_are_cut_at_8() {
-        let sets = vec![CounterSet::default(); 17];
-        assert_eq!(counter_sets(&sets).iter().map(|run| run.len()).collect::<Vec<_>>(), [8, 8, 1]);
+        assert_eq!(counter_sets(17), [0..8, 8..16, 16..17]);
+        assert_eq!(counter_sets(16), [0..8, 8..16]);
+        assert!(counter_sets(0).is_empty());
     }
 
     proptest! {
@@ -101,8 +104,9 @@ mod tests {
         fn every_run_fits_and_no_device_is_lost(flags in prop::collection::vec(any::<bool>(), 0..600)) {
             let list: Vec<_> = flags.iter().map(|&advanced| device(advanced)).collect();
             let runs = devices(&list);
-            prop_assert!(runs.iter().all(|run| !run.is_empty() && run.len() <= max_devices(run.iter().any(is_advanced))));
-            prop_assert_eq!(runs.concat(), list);
+            let fits = |run: &[Device]| run.len() <= max_devices(run.iter().any(is_advanced));
+            prop_assert!(runs.iter().all(|run| run.start < run.end && fits(&list[run.clone()])));
+            prop_assert!(runs.into_iter().flatten().eq(0..list.len()));
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Consequence, CounterSet, Device, DeviceName, DriverName, DriverResources, Fault, NodeOperation,
-    Placement, Pool, PoolName, Problem, Scope, Slice, Subject, limits, pool::PoolContent,
+    Placement, Pool, PoolName, Problem, Scope, Slice, Subject, limits, pool::PoolContent, split,
 };
 
 /// All problems of a wish: what [`Publisher::publish`](crate::Publisher::publish) would leave out, and why.
@@ -37,9 +37,8 @@ pub fn validate(scope: &Scope, resources: &DriverResources) -> Vec<Problem> {
 pub(crate) fn checked(scope: &Scope, name: &PoolName, pool: &Pool) -> (Option<Pool>, Vec<Problem>) {
     let mut check = Check { pool: name, problems: Vec::new() };
     check.pool_rules(scope, pool);
-    let mut pool = pool.clone();
-    let counters = check.counter_sets(&mut pool);
-    check.devices(scope.driver(), &mut pool, &counters);
+    let (pool, counters) = check.counter_sets(pool);
+    let pool = check.devices(scope.driver(), pool, &counters);
     check.slices(&pool);
     let refused = check.problems.iter().any(|problem| problem.consequence == Consequence::PoolRefused);
     ((!refused).then_some(pool), check.problems)
@@ -47,6 +46,14 @@ pub(crate) fn checked(scope: &Scope, name: &PoolName, pool: &Pool) -> (Option<Po
 
 /// Counters by the name of their set.
 type Counters = BTreeMap<DeviceName, BTreeSet<DeviceName>>;
+
+/// What is published of a device.
+enum Verdict {
+    Good,
+    /// It, without some of its attributes.
+    Reduced(Box<Device>),
+    LeftOut,
+}
 
 struct Check<'a> {
     pool: &'a PoolName,
@@ -93,34 +100,46 @@ impl Check<'_> {
     }
 
     /// Takes out the counter sets at fault and returns what the others have.
-    fn counter_sets(&mut self, pool: &mut Pool) -> Counters {
+    fn counter_sets(&mut self, pool: &Pool) -> (Pool, Counters) {
         let mut counters = Counters::new();
-        for slice in slices_mut(pool) {
-            slice.counter_sets.retain(|set| {
-                let fault = counter_set_fault(set, &counters);
-                if let Some((field, fault)) = fault {
+        let mut verdicts = Vec::new();
+        for set in pool.slices().iter().flat_map(|slice| &slice.counter_sets) {
+            let fault = counter_set_fault(set, &counters);
+            verdicts.push(fault.is_none());
+            match fault {
+                Some((field, fault)) => {
                     let subject = Subject::CounterSet(set.name.to_string());
                     self.report(subject, field, fault, Consequence::CounterSetLeftOut);
-                    return false;
                 }
-                counters.insert(set.name.clone(), set.counters.keys().cloned().collect());
-                true
-            });
+                None => {
+                    counters.insert(set.name.clone(), set.counters.keys().cloned().collect());
+                }
+            }
         }
-        counters
+        let mut pool = pool.clone();
+        // A pool without faults is shared, not copied.
+        if verdicts.contains(&false) {
+            let mut verdicts = verdicts.into_iter();
+            for slice in pool.slices_mut() {
+                slice.counter_sets.retain(|_| verdicts.next() == Some(true));
+            }
+        }
+        (pool, counters)
     }
 
     /// Takes out the devices and attributes at fault.
-    fn devices(&mut self, driver: &DriverName, pool: &mut Pool, counters: &Counters) {
+    fn devices(&mut self, driver: &DriverName, mut pool: Pool, counters: &Counters) -> Pool {
         let per_device = matches!(pool.placement, Placement::PerDevice);
         let mut names = BTreeSet::new();
-        for slice in slices_mut(pool) {
-            let partition_type = slice.partition_type_attribute.clone();
-            slice.devices.retain_mut(|device| {
-                self.attributes(device);
+        let mut verdicts = Vec::new();
+        for slice in pool.slices() {
+            for device in &slice.devices {
+                let left = self.attributes(device);
+                let device = left.as_ref().unwrap_or(device);
                 let mut faults = device::faults(device, counters);
                 faults.extend(placement_fault(device, per_device));
-                faults.extend(device::partition_type_fault(device, partition_type.as_ref(), driver));
+                let partition_type = slice.partition_type_attribute.as_ref();
+                faults.extend(device::partition_type_fault(device, partition_type, driver));
                 if !names.insert(device.name.clone()) {
                     faults.push(("name".to_owned(), Fault::Duplicate { value: device.name.to_string() }));
                 }
@@ -129,42 +148,55 @@ impl Check<'_> {
                     let subject = Subject::Device(device.name.to_string());
                     self.report(subject, field, fault, Consequence::DeviceLeftOut);
                 }
-                good
-            });
+                verdicts.push(match (good, left) {
+                    (false, _) => Verdict::LeftOut,
+                    (true, None) => Verdict::Good,
+                    (true, Some(left)) => Verdict::Reduced(Box::new(left)),
+                });
+            }
         }
+        // A pool without faults is shared, not copied.
+        if !verdicts.iter().all(|verdict| matches!(verdict, Verdict::Good)) {
+            let mut verdicts = verdicts.into_iter();
+            for slice in pool.slices_mut() {
+                slice.devices.retain_mut(|device| match verdicts.next() {
+                    Some(Verdict::Good) => true,
+                    Some(Verdict::Reduced(left)) => {
+                        *device = *left;
+                        true
+                    }
+                    Some(Verdict::LeftOut) | None => false,
+                });
+            }
+        }
+        pool
     }
 
     /// Takes out versions that are not semantic ones. Drivers tend to have the same odd version on every device,
-    /// and leaving out the devices would leave the node with none.
-    fn attributes(&mut self, device: &mut Device) {
-        let name = device.name.to_string();
-        device.attributes.retain(|key, value| {
-            let Some(fault) = device::version_fault(value) else { return true };
-            let subject = Subject::Device(name.clone());
+    /// and leaving out the devices would leave the node with none. Nothing is returned if there are none of them.
+    fn attributes(&mut self, device: &Device) -> Option<Device> {
+        let faults = device
+            .attributes
+            .iter()
+            .filter_map(|(key, value)| device::version_fault(value).map(|fault| (key, fault)));
+        let mut left = None;
+        for (key, fault) in faults {
+            left.get_or_insert_with(|| device.clone()).attributes.remove(key);
+            let subject = Subject::Device(device.name.to_string());
             self.report(subject, format!("attributes[{key}]"), fault, Consequence::AttributeLeftOut);
-            false
-        });
+        }
+        left
     }
 
     /// Rules on the slices as a whole, of which only those bind that the driver made itself.
     fn slices(&mut self, pool: &Pool) {
-        let (slices, whole) = match &pool.content {
-            PoolContent::Whole(slice) => (std::slice::from_ref(slice), true),
-            PoolContent::Slices(slices) => (slices.as_slice(), false),
-        };
-        for (index, slice) in slices.iter().enumerate() {
+        let whole = matches!(*pool.content, PoolContent::Whole(_));
+        for (index, slice) in pool.slices().iter().enumerate() {
             let subject = if whole { Subject::Pool } else { Subject::Slice(index) };
             for (field, fault) in slice_faults(slice, whole) {
                 self.report(subject.clone(), field, fault, Consequence::PoolRefused);
             }
         }
-    }
-}
-
-fn slices_mut(pool: &mut Pool) -> &mut [Slice] {
-    match &mut pool.content {
-        PoolContent::Whole(slice) => std::slice::from_mut(slice),
-        PoolContent::Slices(slices) => slices,
     }
 }
 
@@ -198,7 +230,7 @@ fn placement_fault(device: &Device, per_device: bool) -> Option<(String, Fault)>
 fn slice_faults(slice: &Slice, whole: bool) -> Vec<(&'static str, Fault)> {
     let mut faults = Vec::new();
     if !whole {
-        let limit = crate::split::max_devices(slice.devices.iter().any(device::is_advanced));
+        let limit = split::max_devices(slice.devices.iter().any(split::is_advanced));
         if slice.devices.len() > limit {
             faults.push(("devices", Fault::TooMany { count: slice.devices.len(), limit }));
         }

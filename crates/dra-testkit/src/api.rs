@@ -21,7 +21,7 @@ mod kinds;
 mod list;
 mod normalize;
 mod objects;
-mod quantity;
+pub(crate) mod quantity;
 mod request;
 mod select;
 mod serve;

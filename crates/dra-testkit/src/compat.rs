@@ -1,19 +1,6 @@
 //! What differs between the Kubernetes versions of `k8s-openapi`: some specs are optional since 1.37.
 
-use k8s_openapi::api::resource::v1::{
-    DeviceClass, DeviceClassSpec, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate,
-    ResourceClaimTemplateSpec,
-};
-
-/// The spec of a claim.
-pub(crate) fn claim_spec(claim: &ResourceClaim) -> Option<&ResourceClaimSpec> {
-    claim.spec.as_spec()
-}
-
-/// The spec of a device class.
-pub(crate) fn class_spec(class: &DeviceClass) -> Option<&DeviceClassSpec> {
-    class.spec.as_spec()
-}
+use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 
 /// The spec of a claim template.
 pub(crate) fn template_spec(template: &ResourceClaimTemplate) -> Option<&ResourceClaimTemplateSpec> {

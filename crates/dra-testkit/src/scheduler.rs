@@ -1,16 +1,23 @@
-//! A stand-in for the control plane: makes claims from templates, allocates them by count, and frees them.
+//! A stand-in for the control plane: makes claims from templates, allocates them, and frees them.
 //!
-//! It works on an [`ApiServer`] stand-in. Allocation knows `exactly` requests with a `count`, and device classes
-//! whose only selector is `device.driver == "<driver>"`; CEL expressions are not evaluated, and what is not
-//! supported is an error that says so. Taints, tolerations, admin access, pool generations and node selectors are
-//! respected; devices that consume shared counters are never chosen, and each device goes to one claim only.
+//! It works on an [`ApiServer`] stand-in. [`allocate`] chooses the same devices as the real scheduler: the first that fit,
+//! by pool, slice and device, with selectors (CEL), all devices, alternatives, constraints, shared counters, shares of
+//! capacity, taints, access for administrators and binding conditions. What is not supported, such as derived
+//! attributes, is an error that says so.
 
 mod allocate;
-mod class;
+mod capacity;
 mod collect;
+mod constraints;
+mod counters;
 mod error;
+mod model;
 mod nodes;
 mod pools;
+mod requests;
+mod result;
+mod search;
+mod taints;
 mod templates;
 
 use std::time::Duration;
@@ -20,11 +27,11 @@ use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate, ResourceSlice,
 };
 
+pub use allocate::{Known, allocate};
 pub use error::SchedulerError;
 
 use crate::api::{ApiServer, ApiStatus, ObjectKey};
 use crate::kubelet::claim_name;
-use allocate::Inventory;
 
 /// Keeps an allocated claim from disappearing while it is in use.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -192,7 +199,7 @@ impl Scheduler {
             }
             match self.allocate_all(claims, &node) {
                 Ok(claims) => return Ok((name, claims)),
-                Err(error @ SchedulerError::Unsupported { .. }) => return Err(error),
+                Err(error) if error.is_final() => return Err(error),
                 Err(error) => reasons.push(format!("{name}: {error}")),
             }
         }
@@ -207,26 +214,33 @@ impl Scheduler {
         claims: &[ResourceClaim],
         node: &Node,
     ) -> Result<Vec<ResourceClaim>, SchedulerError> {
-        let slices = self.api.list::<ResourceSlice>();
-        let named = |class: DeviceClass| Some((class.metadata.name.clone()?, class));
-        let classes = self.api.list::<DeviceClass>().into_iter().filter_map(named).collect();
-        let in_use = allocate::in_use(&self.api.list::<ResourceClaim>());
-        let mut inventory = Inventory { classes: &classes, slices: &slices, in_use };
-        let mut allocated = Vec::new();
+        let mut waiting = Vec::new();
         for claim in claims {
-            let mut claim = claim.clone();
             let earlier = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-            if let Some(earlier) = earlier {
-                if earlier.node_selector.as_ref().is_some_and(|selector| !nodes::selects(selector, node)) {
-                    return Err(SchedulerError::Elsewhere { claim: claim.metadata.name.unwrap_or_default() });
+            match earlier.map(|earlier| &earlier.node_selector) {
+                Some(Some(selector)) if !nodes::selects(selector, node) => {
+                    let claim = claim.metadata.name.clone().unwrap_or_default();
+                    return Err(SchedulerError::Elsewhere { claim });
                 }
-            } else {
-                let allocation = allocate::allocate(&claim, node, &mut inventory)?;
-                claim.status.get_or_insert_default().allocation = Some(allocation);
+                Some(_) => {}
+                None => waiting.push(claim.clone()),
             }
-            allocated.push(claim);
         }
-        Ok(allocated)
+        let known = Known {
+            slices: &self.api.list::<ResourceSlice>(),
+            classes: &self.api.list::<DeviceClass>(),
+            claims: &self.api.list::<ResourceClaim>(),
+        };
+        let mut allocations = allocate(&known, node, &waiting)?.into_iter();
+        let allocated = claims.iter().map(|claim| {
+            let mut claim = claim.clone();
+            let status = claim.status.get_or_insert_default();
+            if status.allocation.is_none() {
+                status.allocation = allocations.next();
+            }
+            claim
+        });
+        Ok(allocated.collect())
     }
 
     /// Stores the claim's allocation and reserves it for the pod.

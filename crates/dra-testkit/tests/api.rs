@@ -447,6 +447,7 @@ async fn unserved_paths_and_bodies_are_refused_without_harm() {
         ("PATCH", "/api/v1/nodes/n", "application/json-patch+json", "[]", 415),
         ("PATCH", "/api/v1/nodes/n", "application/apply-patch+yaml", "{}", 400),
         ("POST", "/api/v1/nodes", "application/json", "{\"metadata\": {}}", 422),
+        ("POST", "/api/v1/nodes", "application/json", "{\"metadata\": {\"generateName\": \"a.\"}}", 422),
     ] {
         let request = http::Request::builder()
             .method(method)

@@ -167,7 +167,7 @@ async fn a_pod_waits_for_slices_but_not_for_the_impossible() {
         .expect_err("too late");
     assert!(error.to_string().contains("ResourceClaimTemplate \"default/none\""), "{error}");
 
-    api.apply_yaml("{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {selectors: [{cel: {expression: 'true'}}]}}")
+    api.apply_yaml("{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {selectors: [{cel: {expression: '[1].all(i, x, true)'}}]}}")
         .expect("applied");
     pod(&api, "odd", "resourceClaimTemplateName: one-gpu");
     let error =

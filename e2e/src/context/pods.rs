@@ -1,10 +1,10 @@
 //! Pods of the scenario.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, LogParams, PostParams};
+use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 
 use super::Context;
 use crate::eventually::eventually;
@@ -30,6 +30,26 @@ impl Context {
         Ok(pod)
     }
 
+    /// Waits until a pod runs whose prepare has failed. The kubelet would try again after 60 to 90 s, and does at once when
+    /// the pod changes: an annotation is changed every few seconds.
+    pub(crate) async fn wait_running_nudged(&self, name: &str, within: Duration) -> Result<Pod> {
+        const EVERY: Duration = Duration::from_secs(3);
+        let end = Instant::now() + within;
+        let mut nudges = 0;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let settled = self.wait_phase(name, &["Running", "Failed", "Succeeded"], left.min(EVERY)).await;
+            if settled.is_ok() || left.is_zero() {
+                return self.wait_running(name, Duration::ZERO).await;
+            }
+            nudges += 1;
+            let change = serde_json::json!({"metadata": {"annotations": {"nudge": nudges.to_string()}}});
+            let pods = self.api::<Pod>();
+            let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(change)).await;
+            changed.with_context(|| format!("annotating pod {name}"))?;
+        }
+    }
+
     /// Waits until the pod's phase is one of `phases`.
     pub(crate) async fn wait_phase(&self, name: &str, phases: &[&str], within: Duration) -> Result<Pod> {
         let what = format!("pod {name} {}", phases.join(" or "));
@@ -41,6 +61,17 @@ impl Context {
             Ok(pod) => Ok(pod),
             Err(error) => Err(error.context(self.story_of(name).await)),
         }
+    }
+
+    /// Waits until the scheduler has given the pod a node, and with it its devices.
+    pub(crate) async fn wait_scheduled(&self, name: &str, within: Duration) -> Result<()> {
+        let pods = self.api::<Pod>();
+        let what = format!("pod {name} scheduled");
+        eventually(&what, within, || async {
+            let spec = pods.get(name).await.with_context(|| format!("reading pod {name}"))?.spec;
+            Ok(spec.and_then(|spec| spec.node_name).map(drop))
+        })
+        .await
     }
 
     /// What the pod's only container has printed.

@@ -2,7 +2,7 @@
 //! helper holds the whole of `serialize.lock` while it prepares; ours holds parts of it.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{context::Context, dra_socket::DraSocket, driver::Driver, node, scenario::Scenario};
 
-const OUR_POD: &str = "00000000-0000-4000-8000-000000000001";
-const GO_POD: &str = "00000000-0000-4000-8000-000000000002";
+pub(super) const OUR_POD: &str = "00000000-0000-4000-8000-000000000001";
+pub(super) const GO_POD: &str = "00000000-0000-4000-8000-000000000002";
 
 /// How long the Go helper holds the lock.
 const GO_TAKES: &str = "3s";
@@ -124,23 +124,15 @@ impl Pair {
         gpu::start_registered(cx, &[&["--pod-uid", OUR_POD], ours].concat()).await?;
         let go = Path::new(node::PLUGINS).join(DRIVER).join(format!("dra-{GO_POD}.sock"));
         Ok(Self {
-            ours: DraSocket::connect(&our_socket()?).await?,
+            ours: DraSocket::connect(&gpu::our_socket()?).await?,
             go: DraSocket::connect(&go).await?,
             go_driver,
         })
     }
 }
 
-fn our_socket() -> Result<PathBuf> {
-    let sockets = gpu::files()?.sockets;
-    let ours =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dra-rs-"));
-    let found = sockets.iter().find(|path| ours(path)).cloned();
-    found.with_context(|| format!("our DRA socket is not among {sockets:?}"))
-}
-
 /// Makes a claim to which a GPU is allocated, as the scheduler would do it.
-async fn claim(cx: &Context, device: usize) -> Result<Claim> {
+pub(super) async fn claim(cx: &Context, device: usize) -> Result<Claim> {
     let name = format!("gpu-{device}");
     let claims = cx.api::<ResourceClaim>();
     let wanted: ResourceClaim = serde_json::from_value(json!({

@@ -25,7 +25,8 @@ pub(crate) async fn stop(driver: &Driver) -> Result<()> {
     driver.terminate(Duration::from_secs(10)).await.map(drop)
 }
 
-fn program(cx: &Context, helper: &str) -> Result<PathBuf> {
+/// Where it is.
+pub(crate) fn program(cx: &Context, helper: &str) -> Result<PathBuf> {
     let mut found = cx.helpers_like(&format!("go-driver-{helper}."))?;
     match (found.pop(), found.is_empty()) {
         (Some((_, program)), true) => Ok(program),

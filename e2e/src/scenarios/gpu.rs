@@ -103,20 +103,60 @@ pub(crate) struct Files {
     pub(crate) records: Vec<PathBuf>,
     /// CDI files, and whatever else lies in the CDI folder.
     pub(crate) cdi: Vec<PathBuf>,
+    /// What interrupted writes have left in the driver's folder; in the CDI folder it counts there.
+    pub(crate) temps: Vec<PathBuf>,
 }
 
 /// Looks at the disk.
 pub(crate) fn files() -> Result<Files> {
-    let data = Path::new(node::PLUGINS).join(DRIVER);
+    files_of(Path::new(node::KUBELET), DRIVER)
+}
+
+/// Looks for the files of another driver, or below another kubelet root.
+pub(crate) fn files_of(kubelet_root: &Path, driver: &str) -> Result<Files> {
+    let data = kubelet_root.join("plugins").join(driver);
     let mut files = Files { cdi: list(Path::new(node::CDI))?, ..Files::default() };
-    files.sockets = list(Path::new(node::PLUGIN_REGISTRY))?;
+    files.sockets = list(&kubelet_root.join("plugins_registry"))?;
     files
         .sockets
         .extend(list(&data)?.into_iter().filter(|path| path.extension().is_some_and(|end| end == "sock")));
     for boot in list(&data.join("claims"))? {
         files.records.extend(list(&boot)?);
     }
+    add_temps(&data, &mut files.temps)?;
     Ok(files)
+}
+
+/// The files below `folder` that were not written to their end.
+fn add_temps(folder: &Path, temps: &mut Vec<PathBuf>) -> Result<()> {
+    for path in list(folder)? {
+        if path.is_dir() {
+            add_temps(&path, temps)?;
+        } else if path.extension().is_some_and(|end| end == "tmp") {
+            temps.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the node has no file of a claim, no file that is half written, and the sockets of so many instances.
+pub(crate) async fn wait_only_instances(instances: usize, within: Duration) -> Result<()> {
+    let what = format!("nothing on the node but the sockets of {instances} instances");
+    let wanted = |files: &Files| {
+        files.records.is_empty()
+            && files.cdi.is_empty()
+            && files.temps.is_empty()
+            && files.sockets.len() == 2 * instances
+    };
+    wait_files(&what, within, wanted).await.map(drop)
+}
+
+/// The DRA socket of our driver, not of a Go helper beside it.
+pub(crate) fn our_socket() -> Result<PathBuf> {
+    let sockets = files()?.sockets;
+    let ours =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("dra-rs-"));
+    sockets.iter().find(ours).cloned().with_context(|| format!("our DRA socket is not among {sockets:?}"))
 }
 
 /// Waits until the files are as wanted.

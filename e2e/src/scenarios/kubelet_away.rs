@@ -107,12 +107,10 @@ async fn allocated_anew(cx: &Context) -> Result<()> {
             "pod {pod} sees {gpus:?}; the claim had {had:?}"
         );
     }
-    let log = driver.log()?;
-    let unprepared =
-        log.lines().find(|line| line.contains("call=\"unprepare\"") && line.contains("\"named\""));
     ensure!(
-        unprepared.is_none(),
-        "the kubelet gave the claim back first, so nothing was shown: {unprepared:?}"
+        driver.answers("NodeUnprepareResources", "named")? == 0,
+        "the kubelet gave the claim back first, so nothing was shown: {}",
+        driver.log()?
     );
     let now = cx.api::<ResourceClaim>().get("named").await?.metadata.uid;
     ensure!(uid.is_some() && uid == now, "the claim is another one: {uid:?} before, {now:?} now");

@@ -127,7 +127,7 @@ async fn wait_condition(cx: &Context, pod: &str, condition: &str, status: &str) 
 }
 
 /// Waits until a page has this status; gives its content.
-async fn wait_page(address: SocketAddr, path: &str, status: u16) -> Result<String> {
+pub(super) async fn wait_page(address: SocketAddr, path: &str, status: u16) -> Result<String> {
     let what = format!("status {status} of http://{address}{path}");
     eventually(&what, SOON, || async {
         let (found, content) = get(address, path).await?;

@@ -11,12 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use dra_resourceslice::PublishError;
 use futures::future::try_join_all;
-use k8s_openapi::api::{
-    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{Secret, ServiceAccount},
-    rbac::v1::ClusterRoleBinding,
-    resource::v1::ResourceSlice,
-};
+use k8s_openapi::api::{core::v1::Secret, resource::v1::ResourceSlice};
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
@@ -25,7 +20,14 @@ use kube::{
 
 use self::proxy::Proxy;
 use super::slices::{rig_with, wish};
-use crate::{context::Context, eventually::eventually, node, scenario::Scenario, slice_suite::slices_of_one};
+use crate::{
+    account::{Account, DRIVER_ROLE},
+    context::Context,
+    eventually::eventually,
+    node,
+    scenario::Scenario,
+    slice_suite::slices_of_one,
+};
 
 /// kube reads a token file again after at most a minute, and the publisher's back-off adds half of one.
 const RELOADED_WITHIN: Duration = Duration::from_secs(110);
@@ -96,71 +98,17 @@ async fn one_connection(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A service account in the scenario's namespace, whose tokens are tied to secrets.
-struct Account<'a> {
-    cx: &'a Context,
-    name: &'a str,
-}
-
-impl<'a> Account<'a> {
-    async fn create(cx: &'a Context, name: &'a str) -> Result<Self> {
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
-        cx.api::<ServiceAccount>().create(&PostParams::default(), &account).await?;
-        Ok(Self { cx, name })
-    }
-
-    /// A token that holds until the secret of this name, which is made, is deleted.
-    async fn token(&self, secret: &str) -> Result<String> {
-        let metadata = ObjectMeta { name: Some(secret.to_owned()), ..ObjectMeta::default() };
-        let object = Secret { metadata, ..Secret::default() };
-        let made = self.cx.api::<Secret>().create(&PostParams::default(), &object).await?;
-        let bound = BoundObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Secret".into()),
-            name: Some(secret.to_owned()),
-            uid: made.metadata.uid,
-        };
-        let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let accounts = self.cx.api::<ServiceAccount>();
-        let answer: TokenRequest = accounts
-            .create_subresource("token", self.name, &PostParams::default(), &request)
-            .await
-            .context("asking for a token")?;
-        answer.status.and_then(|status| status.token).context("no token")
-    }
-
-    /// Gives the account a driver's rights. The binding belongs to no namespace and has to be removed.
-    async fn bind(&self) -> Result<Binding> {
-        let name = format!("{}-{}", self.cx.namespace, self.name);
-        let (namespace, account) = (&self.cx.namespace, self.name);
-        let yaml = format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
-             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dra-driver}}\n\
-             subjects: [{{kind: ServiceAccount, name: {account}, namespace: {namespace}}}]\n"
-        );
-        self.cx.apply(&yaml).await?;
-        Ok(Binding { bindings: Api::all(self.cx.client.clone()), name })
-    }
-}
-
-struct Binding {
-    bindings: Api<ClusterRoleBinding>,
-    name: String,
-}
-
-impl Binding {
-    async fn remove(self) -> Result<()> {
-        self.bindings.delete(&self.name, &DeleteParams::default()).await?;
-        Ok(())
-    }
+/// A token that holds until the secret of this name, which is made, is deleted.
+async fn token(cx: &Context, account: &Account<'_>, secret: &str) -> Result<String> {
+    let metadata = ObjectMeta { name: Some(secret.to_owned()), ..ObjectMeta::default() };
+    let object = Secret { metadata, ..Secret::default() };
+    account.token_with(&cx.api::<Secret>().create(&PostParams::default(), &object).await?).await
 }
 
 async fn no_rights(cx: &Context) -> Result<()> {
     let account = Account::create(cx, "powerless").await?;
     let file = cx.scratch.join("token");
-    fs::write(&file, account.token("powerless").await?)?;
+    fs::write(&file, token(cx, &account, "powerless").await?)?;
     let rig = rig_with(cx, "rights", with_token_file(&file).await?)?;
     let mut ticket = rig.publisher.publish(wish(slices_of_one(1, 0)?)?);
     let told = || async { Ok(rig.reported().first().cloned()) };
@@ -169,7 +117,7 @@ async fn no_rights(cx: &Context) -> Result<()> {
     ensure!(told.http_status() == Some(403) && text.contains("resourceslices.resource.k8s.io"), "{text}");
     println!("    {}", text.replace('\n', " "));
 
-    let binding = account.bind().await?;
+    let binding = account.bind(DRIVER_ROLE).await?;
     let published = tokio::time::timeout(Duration::from_secs(60), ticket.published()).await;
     published.context("not published with rights")??;
     rig.finish().await?;
@@ -179,15 +127,15 @@ async fn no_rights(cx: &Context) -> Result<()> {
 /// Rotates the token of a publisher and refuses the old one. Gives the time from then until a new wish was published.
 pub(super) async fn rotated_token(cx: &Context) -> Result<Duration> {
     let account = Account::create(cx, "rotating").await?;
-    let binding = account.bind().await?;
+    let binding = account.bind(DRIVER_ROLE).await?;
     let file = cx.scratch.join("rotated");
-    let first = account.token("first").await?;
+    let first = token(cx, &account, "first").await?;
     fs::write(&file, &first)?;
     let rig = rig_with(cx, "token", with_token_file(&file).await?)?;
     rig.publish(wish(slices_of_one(1, 0)?)?).await?;
 
     let next = cx.scratch.join("rotated.next");
-    fs::write(&next, account.token("second").await?)?;
+    fs::write(&next, token(cx, &account, "second").await?)?;
     fs::rename(&next, &file)?;
     cx.api::<Secret>().delete("first", &DeleteParams::default()).await?;
     refused(first).await?;

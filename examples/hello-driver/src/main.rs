@@ -39,11 +39,12 @@ struct Cli {
 async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let node = Cli::parse().node_name;
+    let stop = signals::terminate()?;
     let client = client(kube::Config::infer().await?)?;
     let pool = node.as_str().parse()?;
     let plugin = Options::new("hello.example.com".parse()?, node, client).start(Greetings).await?;
     let devices = DEVICES.map(|(name, greeting)| Device::named(name)?.try_attribute("greeting", greeting));
     let devices = devices.into_iter().collect::<Result<Vec<_>, _>>()?;
     let _ticket = plugin.publish(DriverResources::single_pool(pool, devices));
-    Ok(plugin.shutdown_on(signals::terminate()).await?)
+    Ok(plugin.shutdown_on(stop).await?)
 }

@@ -1,17 +1,22 @@
 //! The GPUs of a node: what they are called and what the scheduler may know of them.
 
 mod file;
+mod watch;
 
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
-use dra_kubeletplugin::{AttributeValue, Device, DeviceName, NodeName, Pool, Quantity};
+use dra_kubeletplugin::{AttributeValue, Device, DeviceHealth, DeviceName, NodeName, Pool, Quantity};
 use sha2::{Digest as _, Sha256};
+
+pub(crate) use watch::InventoryFile;
 
 /// All GPUs of a node.
 #[derive(Debug)]
 pub(crate) struct Inventory {
     places: BTreeMap<DeviceName, usize>,
+    /// Of each GPU.
+    health: BTreeMap<DeviceName, DeviceHealth>,
     pool: Pool,
 }
 
@@ -19,18 +24,26 @@ impl Inventory {
     /// `count` GPUs, the same at each start.
     pub(crate) fn of_node(node: &NodeName, count: u32) -> anyhow::Result<Self> {
         let devices: Vec<_> = (0..count).map(|index| gpu(node, index)).collect::<anyhow::Result<_>>()?;
-        let places = devices.iter().map(|device| device.name().clone()).zip(0..).collect();
-        Ok(Self { places, pool: Pool::new(devices) })
+        let names = || devices.iter().map(|device| device.name().clone());
+        let places = names().zip(0..).collect();
+        let health = names().map(|name| (name, DeviceHealth::healthy())).collect();
+        Ok(Self { places, health, pool: Pool::new(devices) })
     }
 
     /// What a JSON file lists: slices, each with `devices` or `sharedCounters` as in a `ResourceSlice`'s spec. They are
-    /// published as they are.
+    /// published as they are. `health` of a slice says how some of its devices are:
+    /// `{"gpu-1": {"status": "Unhealthy", "message": "fell off the bus"}}`.
     ///
     /// # Errors
     /// The file cannot be read, or says something that would not be published; the error names file and field.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("inventory {}", path.display()))?;
         file::read(&text).with_context(|| format!("inventory {}", path.display()))
+    }
+
+    /// How each GPU is.
+    pub(crate) fn health(&self) -> impl Iterator<Item = (&DeviceName, &DeviceHealth)> {
+        self.health.iter()
     }
 
     /// The place of a GPU among all of the node, if there is one of that name.
@@ -78,7 +91,7 @@ mod tests {
             (0..8).map(|index| gpu(&node.parse().unwrap(), index).unwrap()).collect()
         };
         assert_eq!(of("node-1"), of("node-1"));
-        let uuid = |device: Device| format!("{:?}", device.attributes().get("uuid"));
+        let uuid = |device: Device| format!("{:?}", device.attribute_value("uuid"));
         let uuids: BTreeSet<_> = of("node-1").into_iter().chain(of("node-2")).map(uuid).collect();
         assert_eq!(uuids.len(), 16);
     }
@@ -86,8 +99,7 @@ mod tests {
     #[test]
     fn a_gpu_has_the_attributes_that_selectors_are_written_for() {
         let device = gpu(&"node-1".parse().unwrap(), 0).unwrap();
-        let names: Vec<_> =
-            device.attributes().keys().map(dra_kubeletplugin::QualifiedName::as_str).collect();
+        let names: Vec<_> = device.attributes().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["driverVersion", "index", "model", "uuid"]);
     }
 

@@ -2,11 +2,13 @@
 
 #[cfg(feature = "demo")]
 mod demo;
+mod go_books;
 mod inventory;
 mod options;
 mod plugin;
 mod run;
 mod state;
+mod status;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,7 @@ async fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(options) => run::run(*options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
+        Command::State(StateCommand::Release(options)) => state::release(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };

@@ -3,7 +3,9 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use dra_kubeletplugin::{DeviceName, DriverName, NodeName};
+use dra_kubeletplugin::{
+    ClaimUid, DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect,
+};
 
 #[derive(Debug, Parser)]
 #[command(name = "mock-gpu-driver", version, about = "A Kubernetes DRA driver for GPUs that do not exist")]
@@ -50,24 +52,34 @@ pub(crate) struct RunOptions {
     /// How many GPUs the node has.
     #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
     pub(crate) num_devices: u32,
-    /// JSON file with the slices to publish, instead of `--num-devices`.
+    /// JSON file with the slices to publish and the health of their devices, instead of `--num-devices`; read again when
+    /// it changes.
     #[arg(long, env = "INVENTORY", value_name = "FILE")]
     pub(crate) inventory: Option<PathBuf>,
+    /// Taint devices that do not work, with the key `<driver name>/unhealthy`; without it they are only reported.
+    #[arg(long, env = "TAINT_UNHEALTHY", value_name = "EFFECT")]
+    pub(crate) taint_unhealthy: Option<Effect>,
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
+    /// Checkpoint of the driver on the Go helper that served this node before: its claims are taken over.
+    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
+    pub(crate) adopt_from: Option<PathBuf>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
     #[arg(long, env = "METRICS_ADDRESS", value_name = "IP:PORT")]
     pub(crate) metrics_address: Option<SocketAddr>,
     /// One more address for the same, for probes alone.
     #[arg(long, env = "HEALTH_ADDRESS", value_name = "IP:PORT")]
     pub(crate) health_address: Option<SocketAddr>,
+    /// Say by Events on the Node that the kubelet refuses the driver, or does not register it.
+    #[arg(long, env = "NODE_EVENTS")]
+    pub(crate) node_events: bool,
     /// Format of the log on standard error.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// Tell containers of their GPUs in metadata files too.
-    #[arg(long, env = "METADATA", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
-    pub(crate) metadata: bool,
+    /// Tell containers of their GPUs in metadata files, and the claim's status that they are ready.
+    #[arg(long, env = "DESCRIBE_DEVICES", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) describe_devices: bool,
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,
@@ -77,6 +89,18 @@ pub(crate) struct RunOptions {
     /// For tests: prepare fails for claims with one of these devices.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) fail_prepare: Vec<DeviceName>,
+    /// For tests: one more driver of this name in the same process, with the same GPUs and settings but no addresses.
+    #[arg(long, env = "SECOND_DRIVER", value_name = "NAME")]
+    pub(crate) second_driver: Option<DriverName>,
+    /// For tests: which versions of the health service to offer the kubelet.
+    #[arg(
+        long,
+        env = "HEALTH_VERSIONS",
+        value_name = "VERSION,…",
+        value_delimiter = ',',
+        default_value = "v1,v1alpha1"
+    )]
+    pub(crate) health_versions: Vec<HealthService>,
     /// For tests: which boot of the machine this is, instead of what the kernel says.
     #[arg(long, env = "BOOT_ID", value_name = "ID")]
     pub(crate) boot_id: Option<String>,
@@ -86,6 +110,30 @@ pub(crate) struct RunOptions {
 pub(crate) enum StateCommand {
     /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
     Repair(Place),
+    /// Let go of claims before the driver leaves the node for good, as for the driver that was there before it. The driver
+    /// has to be stopped; no API server is needed.
+    Release(ReleaseOptions),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReleaseOptions {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Node that this driver runs on.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: NodeName,
+    /// Checkpoint of the driver on the Go helper, as the driver was given it.
+    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
+    pub(crate) adopt_from: Option<PathBuf>,
+    /// Let go of all claims.
+    #[arg(long, conflicts_with = "claim", required_unless_present = "claim")]
+    pub(crate) all: bool,
+    /// UID of a claim to let go of; may be given several times.
+    #[arg(long, value_name = "UID")]
+    pub(crate) claim: Vec<ClaimUid>,
+    /// For tests: which boot of the machine this is, instead of what the kernel says.
+    #[arg(long, env = "BOOT_ID", value_name = "ID")]
+    pub(crate) boot_id: Option<String>,
 }
 
 /// Which driver, and where on the node its files are.
@@ -116,6 +164,46 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object for each line.
     Json,
+}
+
+/// What a taint does, spelled as in the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum Effect {
+    /// The taint only informs.
+    None,
+    /// The device is given to no more pods.
+    NoSchedule,
+    /// Pods that have the device are evicted too.
+    NoExecute,
+}
+
+impl From<Effect> for TaintEffect {
+    fn from(effect: Effect) -> Self {
+        match effect {
+            Effect::None => Self::None,
+            Effect::NoSchedule => Self::NoSchedule,
+            Effect::NoExecute => Self::NoExecute,
+        }
+    }
+}
+
+/// A version of the health service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HealthService {
+    /// Of kubelets since 1.37.
+    V1,
+    /// Of kubelets since 1.34.
+    V1alpha1,
+}
+
+impl From<HealthService> for HealthVersion {
+    fn from(service: HealthService) -> Self {
+        match service {
+            HealthService::V1 => Self::V1,
+            HealthService::V1alpha1 => Self::V1Alpha1,
+        }
+    }
 }
 
 fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
@@ -158,6 +246,17 @@ mod tests {
             Command::Demo(DemoOptions { json: true })
         ));
         assert_eq!(parse(&["x", "--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_release_names_claims_or_asks_for_all() {
+        let release =
+            |wanted: &[&str]| parse(&[&["x", "state", "release", "--node-name", "n"], wanted].concat());
+        assert!(release(&["--all"]).is_ok());
+        assert!(release(&["--claim", "a", "--claim", "b"]).is_ok());
+        assert!(release(&[]).is_err());
+        assert!(release(&["--all", "--claim", "a"]).is_err());
+        assert!(release(&["--claim", "../a"]).unwrap_err().to_string().contains("illegal claim UID"));
     }
 
     #[test]

@@ -1,17 +1,90 @@
 //! Commands for the person who has to put a node right.
 
-use dra_kubeletplugin::state::{self, StateLocation};
+use std::{sync::Arc, time::Duration};
 
-use crate::options::Place;
+use anyhow::ensure;
+use dra_kubeletplugin::{
+    DeviceRef,
+    state::{self, Release, Released, StateLocation, Way},
+};
+use tokio::sync::watch;
+
+use crate::{
+    go_books::GoBooks,
+    inventory::Inventory,
+    options::{Place, ReleaseOptions},
+    plugin::MockGpus,
+};
 
 pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
-    let mut location = StateLocation::new(place.driver_name);
-    location.kubelet_root = place.kubelet_root;
-    location.cdi_root = place.cdi_root;
-    let set_aside = state::repair(&location).await?;
+    let set_aside = state::repair(&location(place)).await?;
     for record in &set_aside {
         println!("claim {}: {}; kept at {}", record.claim, record.why, record.kept_at.display());
     }
     println!("{} damaged records put aside", set_aside.len());
     Ok(())
+}
+
+pub(crate) async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
+    let driver = options.place.driver_name.clone();
+    let plugin = MockGpus {
+        // Nothing is prepared any more.
+        inventory: watch::channel(Arc::new(Inventory::of_node(&options.node_name, 0)?)).1,
+        go_books: options.adopt_from.map(|file| GoBooks::new(file, driver.clone())),
+        driver,
+        node: options.node_name,
+        describes_devices: true,
+        prepare_delay: Duration::ZERO,
+        slow_devices: Vec::new(),
+        fail_prepare: Vec::new(),
+    };
+    let mut location = location(options.place);
+    location.boot_id = options.boot_id;
+    let which = if options.all { Release::All } else { Release::Claims(options.claim.into_iter().collect()) };
+    let released = state::release(&location, plugin, &which).await?;
+    print!("{}", table(&released));
+    let held = released.iter().filter(|one| one.outcome.is_err()).count();
+    println!("{} claims of {} let go of", released.len() - held, location.data().display());
+    ensure!(held == 0, "{held} claims are still held: see above; end their pods, or try again");
+    let unknown = released.iter().filter(|one| one.outcome == Ok(Way::NotHeld)).count();
+    ensure!(unknown == 0, "{unknown} of the claims are not held by this driver: are their UIDs right?");
+    Ok(())
+}
+
+fn location(place: Place) -> StateLocation {
+    let mut location = StateLocation::new(place.driver_name);
+    location.kubelet_root = place.kubelet_root;
+    location.cdi_root = place.cdi_root;
+    location
+}
+
+/// A line for each claim.
+fn table(released: &[Released]) -> String {
+    let mut rows = vec![["UID", "CLAIM", "DEVICES", "OUTCOME"].map(str::to_owned)];
+    rows.extend(released.iter().map(row));
+    let widths: [usize; 3] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or_default());
+    let line = |[uid, claim, devices, outcome]: [String; 4]| {
+        let [first, second, third] = widths;
+        format!("{uid:first$}  {claim:second$}  {devices:third$}  {outcome}\n")
+    };
+    rows.into_iter().map(line).collect()
+}
+
+fn row(released: &Released) -> [String; 4] {
+    let claim = &released.claim;
+    let name = match claim.name.as_str() {
+        "" => "-".to_owned(),
+        name => format!("{}/{name}", claim.namespace),
+    };
+    let devices: Vec<_> = released.devices.iter().map(DeviceRef::to_string).collect();
+    let devices = if devices.is_empty() { "-".to_owned() } else { devices.join(",") };
+    let outcome = match &released.outcome {
+        Ok(Way::Unprepared) => "unprepared".to_owned(),
+        Ok(Way::HandedBack) => "handed back".to_owned(),
+        Ok(Way::NotHeld) => "not held".to_owned(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => format!("still held: {error}"),
+    };
+    [claim.uid.to_string(), name, devices, outcome]
 }

@@ -1,4 +1,4 @@
-//! Which scenarios run on which version.
+//! Which scenarios run on which version, and in how many clusters.
 
 use std::fmt;
 
@@ -24,15 +24,28 @@ pub(crate) struct Leg {
     pub(crate) tier: Tier,
     /// For all components: `A=true,B=false`; none means those of the version.
     pub(crate) feature_gates: String,
+    /// Which of its scenarios.
+    pub(crate) share: Share,
 }
+
+/// A share of the scenarios of a version: `number` of `of`, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) number: usize,
+    pub(crate) of: usize,
+}
+
+/// Clusters at once. Scenarios wait for most of their time: for back-offs of the kubelet, or on purpose.
+pub(crate) const SIDE_BY_SIDE: usize = 2;
 
 /// Turns on the gates that fields of slices depend on and that Kubernetes 1.37 has off, and what they need.
 const ALL_ON: &str = "DRADeviceCompatibilityGroups=true,DRAFractionalCapacityRange=true,DRAListTypeAttributes=true,\
                       DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,\
                       DRAPartitionableDevicesType=true,DRAResourcePoolStatus=true";
-/// Turns off those that it has on, and what needs them.
+/// Turns off those that it has on, and what needs them, and health in the status of pods.
 const ALL_OFF: &str = "DRAConsumableCapacity=false,DRADeviceBindingConditions=false,DRADeviceTaintRules=false,\
-                       DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false";
+                       DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false,\
+                       ResourceHealthStatus=false,ResourceHealthStatusMessage=false";
 
 /// The legs of a run, in order. A run of chosen scenarios (`only`) is for one version: the newest if none is named.
 pub(crate) fn legs(
@@ -51,21 +64,23 @@ pub(crate) fn legs(
 }
 
 fn legs_of_tier(tier: Tier, kubernetes: Option<Version>, only: bool) -> Vec<Leg> {
-    let leg = |kubernetes, tier| Leg { kubernetes, tier, feature_gates: String::new() };
+    let leg = |kubernetes, tier| Leg { kubernetes, tier, feature_gates: String::new(), share: Share::WHOLE };
+    let shares = |kubernetes, tier| Share::all().map(move |share| Leg { share, ..leg(kubernetes, tier) });
     let gated = |gates: &str| Leg { feature_gates: gates.to_owned(), ..leg(Version::NEWEST, Tier::Smoke) };
     match (tier, kubernetes) {
-        (_, Some(version)) => vec![leg(version, tier)],
-        (_, None) if only => vec![leg(Version::NEWEST, tier)],
-        (Tier::Smoke, None) => vec![leg(Version::NEWEST, tier)],
+        (_, version) if only => vec![leg(version.unwrap_or(Version::NEWEST), tier)],
+        (Tier::Smoke, version) => vec![leg(version.unwrap_or(Version::NEWEST), tier)],
+        (_, Some(version)) => shares(version, tier).collect(),
         (Tier::Gate, None) => {
-            vec![leg(Version::NEWEST, tier), gated(ALL_ON), leg(Version::OLDEST, Tier::Smoke)]
+            let smoke = [gated(ALL_ON), leg(Version::OLDEST, Tier::Smoke)];
+            shares(Version::NEWEST, tier).chain(smoke).collect()
         }
         (Tier::Full, None) => {
             // Long loops look for rare trouble of ours, which one version shows as well as four.
             let others = Version::TESTED.into_iter().filter(|version| *version != Version::NEWEST);
-            let others = others.map(|version| leg(version, Tier::Gate));
-            let newest = [leg(Version::NEWEST, tier), gated(ALL_ON), gated(ALL_OFF)];
-            newest.into_iter().chain(others).collect()
+            let others = others.flat_map(|version| shares(version, Tier::Gate));
+            let smoke = [gated(ALL_ON), gated(ALL_OFF)];
+            shares(Version::NEWEST, tier).chain(smoke).chain(others).collect()
         }
     }
 }
@@ -79,13 +94,32 @@ impl Leg {
             ALL_OFF => "-gates-off",
             _ => "-gates",
         };
-        format!("{}{gates}", self.kubernetes)
+        let share =
+            if self.share == Share::WHOLE { String::new() } else { format!("-{}", self.share.number) };
+        format!("{}{gates}{share}", self.kubernetes)
+    }
+}
+
+impl Share {
+    const WHOLE: Self = Self { number: 1, of: 1 };
+
+    fn all() -> impl Iterator<Item = Self> {
+        (1..=SIDE_BY_SIDE).map(|number| Self { number, of: SIDE_BY_SIDE })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
     }
 }
 
 impl fmt::Display for Leg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kubernetes {}, tier {}", self.kubernetes, self.tier)?;
+        if self.share != Share::WHOLE {
+            write!(f, ", share {}", self.share)?;
+        }
         if self.feature_gates.is_empty() { Ok(()) } else { write!(f, ", {}", self.feature_gates) }
     }
 }
@@ -104,9 +138,15 @@ impl fmt::Display for Tier {
 mod tests {
     use super::*;
 
-    /// Version, tier and gates of the legs.
+    /// Version, tier and gates of the legs; each version whole, in all its shares, or not at all.
     fn shown(legs: &[Leg]) -> Vec<(Version, Tier, &str)> {
-        legs.iter().map(|leg| (leg.kubernetes, leg.tier, leg.feature_gates.as_str())).collect()
+        for leg in legs {
+            let same = |other: &&Leg| Leg { share: leg.share, ..(*other).clone() } == *leg;
+            let shares = legs.iter().filter(same).map(|other| other.share.number);
+            assert_eq!(shares.collect::<Vec<_>>(), (1..=leg.share.of).collect::<Vec<_>>());
+        }
+        let first = legs.iter().filter(|leg| leg.share.number == 1);
+        first.map(|leg| (leg.kubernetes, leg.tier, leg.feature_gates.as_str())).collect()
     }
 
     #[test]
@@ -137,8 +177,10 @@ mod tests {
     fn a_named_version_chosen_scenarios_or_gates_make_one_leg() {
         let oldest = legs(Tier::Full, Some(Version::OLDEST), false, None);
         assert_eq!(shown(&oldest), [(Version::OLDEST, Tier::Full, "")]);
+        assert_eq!(oldest.len(), SIDE_BY_SIDE);
         let chosen = legs(Tier::Gate, None, true, None);
         assert_eq!(shown(&chosen), [(Version::NEWEST, Tier::Gate, "")]);
+        assert_eq!(chosen.len(), 1, "not worth two clusters");
         let gated = legs(Tier::Gate, None, false, Some("A=true"));
         assert_eq!(shown(&gated), [(Version::NEWEST, Tier::Gate, "A=true")]);
     }

@@ -21,7 +21,8 @@ pub(crate) struct Tools {
     pub(crate) scenarios: PathBuf,
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
-    /// is tested with, `metadata-fixtures`.
+    /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
+    /// `cel-cases.json`.
     pub(crate) helpers: PathBuf,
 }
 
@@ -33,6 +34,7 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     build_oracles(&root.join("e2e/cdi-oracle"), &helpers)?;
     build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
+    build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
     let mut drivers = vec!["--release", "--no-default-features"];
@@ -101,13 +103,7 @@ pub(crate) fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
 
 fn build_metadata_oracle(module: &Path, helpers: &Path) -> Result<()> {
     build::go(module, &["-ldflags=-s -w"], &helpers.join("metadata-oracle"), &["./metadata-oracle"])?;
-    let library = "k8s.io/dynamic-resource-allocation";
-    let mut list = Command::new("go");
-    list.args(["list", "-m", "-f", "{{.Dir}}", library]).current_dir(module);
-    let listed = list.output().with_context(|| format!("running {list:?}"))?;
-    ensure!(listed.status.success(), "{list:?} failed: {}", String::from_utf8_lossy(&listed.stderr));
-    let source = String::from_utf8(listed.stdout).with_context(|| format!("{list:?} names no folder"))?;
-    let source = Path::new(source.trim()).join("api/metadata/testdata");
+    let source = source_of(module, "k8s.io/dynamic-resource-allocation")?.join("api/metadata/testdata");
     let fixtures = helpers.join("metadata-fixtures");
     fs::create_dir_all(&fixtures).with_context(|| format!("creating {}", fixtures.display()))?;
     for version in ["HEAD", "v1.36.0"] {
@@ -115,6 +111,52 @@ fn build_metadata_oracle(module: &Path, helpers: &Path) -> Result<()> {
         let bytes = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
         let copy = fixtures.join(format!("{version}.json"));
         fs::write(&copy, bytes).with_context(|| format!("writing {}", copy.display()))?;
+    }
+    Ok(())
+}
+
+/// The oracle, and the table of cases in the CEL package's own tests. The table is told by a test that is added to a copy of
+/// the package: Go does not let one look into tests of other modules.
+fn build_cel_oracle(module: &Path, helpers: &Path) -> Result<()> {
+    build::go(module, &["-ldflags=-s -w"], &helpers.join("cel-oracle"), &["."])?;
+    let source = source_of(module, "k8s.io/dynamic-resource-allocation")?;
+    let copy = helpers.join("cel-package");
+    copy_sources(&source, &copy)?;
+    let export = module.join("testdata/export_test.go");
+    fs::copy(&export, copy.join("cel/export_test.go"))
+        .with_context(|| format!("copying {}", export.display()))?;
+    let mut test = Command::new("go");
+    test.args(["test", "-count=1", "-run=^TestExport$", "./cel"])
+        .env("CEL_CASES", helpers.join("cel-cases.json"))
+        .current_dir(&copy);
+    let status = test.status().with_context(|| format!("running {test:?}"))?;
+    ensure!(status.success(), "{test:?} in {} failed: {status}", copy.display());
+    Ok(())
+}
+
+/// The folder with the source of a module that `module` requires.
+fn source_of(module: &Path, library: &str) -> Result<PathBuf> {
+    let mut list = Command::new("go");
+    list.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", library]).current_dir(module);
+    let listed = list.output().with_context(|| format!("running {list:?}"))?;
+    ensure!(listed.status.success(), "{list:?} failed: {}", String::from_utf8_lossy(&listed.stderr));
+    let source = String::from_utf8(listed.stdout).with_context(|| format!("{list:?} names no folder"))?;
+    Ok(PathBuf::from(source.trim()))
+}
+
+/// Copies a folder of sources with its folders. What is there already is written over.
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_sources(&entry.path(), &target)?;
+            continue;
+        }
+        // Sources of Go modules are read-only, and so would be the copy.
+        let bytes = fs::read(entry.path()).with_context(|| format!("reading {}", entry.path().display()))?;
+        fs::write(&target, bytes).with_context(|| format!("writing {}", target.display()))?;
     }
     Ok(())
 }

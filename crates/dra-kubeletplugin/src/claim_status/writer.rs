@@ -19,7 +19,10 @@ use tokio::{
 };
 
 use super::queue::{Job, Outcome, Queue};
-use crate::{claim::ClaimRef, error::BackgroundError, mutex::locked, names::ClaimUid, plugin::ErrorChain};
+use crate::{
+    background::TellError, claim::ClaimRef, error::BackgroundError, mutex::locked, names::ClaimUid,
+    plugin::ErrorChain,
+};
 
 /// How many are written at once.
 const AT_ONCE: usize = 4;
@@ -41,7 +44,7 @@ pub(crate) struct StatusWriter {
 pub(crate) struct WriterConfig {
     pub(crate) client: kube::Client,
     pub(crate) driver: DriverName,
-    pub(crate) on_error: Box<dyn Fn(&BackgroundError) + Send + Sync>,
+    pub(crate) tell: TellError,
 }
 
 impl StatusWriter {
@@ -78,7 +81,7 @@ impl StatusWriter {
                 let outcome = written.as_ref().map_or_else(|(outcome, _)| *outcome, |()| Outcome::Written);
                 let worth_telling = self.queue().finish(job, outcome, Instant::now());
                 if let (Err((_, message)), true) = (written, worth_telling) {
-                    (config.on_error)(&BackgroundError::ClaimStatus { claim: job.claim.clone(), message });
+                    (config.tell)(BackgroundError::ClaimStatus { claim: job.claim.clone(), message });
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Claims, Failure, prepare::panicked, record::Record, states::Phase, store::Found};
+use super::{Claims, Failure, prepare::panicked, record::Record, states::Phase};
 use crate::{
     adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedDevice, Allocation, ClaimRef},
@@ -19,19 +19,19 @@ impl<P: DriverPlugin> Claims<P> {
         let adopted = tokio::spawn(async move { plugin.adopt(Adopt::All).await }).await;
         let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
         for uid in adopted.into_iter().map(|claim| claim.uid) {
-            if !matches!(self.load(&uid).await?, Found::Nothing) {
+            if !self.load(&uid).await?.has_no_devices() {
                 continue;
             }
             // The claim may be on its way out already: asked again with its lock, the driver knows.
             let _held = self.locks.claim(&uid, deadline).await?;
-            if matches!(self.load(&uid).await?, Found::Nothing) {
+            if self.load(&uid).await?.has_no_devices() {
                 self.adopt_one(&uid, deadline).await?;
             }
         }
         Ok(())
     }
 
-    /// Asks the driver about one claim that no record tells of. The caller has the claim's lock.
+    /// Asks the driver about one claim of which no record tells any devices. The caller has the claim's lock.
     pub(super) async fn adopt_one(
         &self,
         uid: &ClaimUid,

@@ -41,15 +41,17 @@ pub(crate) enum BadAnswer {
 /// Makes one answer for each result of the claim, in its order. Each device of a base request brings the request's
 /// metadata, so a container gets that of the requests that it asks for, whichever of their devices have edits. `former` are
 /// names that the kubelet was told for an earlier allocation of the claim: kubelets before 1.37 add those of a new one to
-/// them, and a name that no file has would keep the container from starting.
+/// them, and a name that no file has would keep the container from starting. If there is a `foreign` CDI file of the claim,
+/// the devices are named so that it does not have the names too: runtimes take a name in two files for none.
 pub(crate) fn answer(
     kind: &Kind,
     claim: &AllocatedClaim,
     mut prepared: Vec<PreparedDevice>,
     metadata: &BTreeMap<String, Mount>,
     former: &[String],
+    foreign: Option<&str>,
 ) -> Result<Answer, BadAnswer> {
-    let mut names = Names::new(claim)?;
+    let mut names = Names::new(claim, foreign.is_some())?;
     let (mut cdi_devices, mut devices) = (Vec::new(), Vec::new());
     let mut none_has_edits = true;
     for result in claim.devices() {
@@ -118,19 +120,25 @@ fn extra_answer(claim: &AllocatedClaim, extra: &PreparedDevice) -> BadAnswer {
 struct Names<'a> {
     claim: &'a AllocatedClaim,
     file: FileId,
+    /// Whether another program's file may have the usual names: other drivers make them of claim and device, too.
+    beside_foreign: bool,
     taken: BTreeSet<DeviceName>,
 }
 
 impl<'a> Names<'a> {
-    fn new(claim: &'a AllocatedClaim) -> Result<Self, InvalidName> {
-        Ok(Self { claim, file: FileId::new(claim.uid().as_str())?, taken: BTreeSet::new() })
+    fn new(claim: &'a AllocatedClaim, beside_foreign: bool) -> Result<Self, InvalidName> {
+        let file = FileId::new(claim.uid().as_str())?;
+        Ok(Self { claim, file, beside_foreign, taken: BTreeSet::new() })
     }
 
     fn next(&mut self, result: &AllocatedDevice) -> Result<DeviceName, InvalidName> {
         let ambiguous =
             |other: &AllocatedDevice| other.device() == result.device() && other.pool() != result.pool();
         let pool = self.claim.devices().iter().any(ambiguous).then_some(result.pool().as_str());
-        let name = DeviceName::for_claim(&self.file, result.device().as_str(), result.share_id(), pool)?;
+        let mut name = DeviceName::for_claim(&self.file, result.device().as_str(), result.share_id(), pool)?;
+        if self.beside_foreign {
+            name = format!("{name}-adopted").parse()?;
+        }
         // With admin access one claim may look at one device through several requests.
         let mut unique = name.clone();
         let mut count = 1;
@@ -174,7 +182,7 @@ mod tests {
     fn ids(claim: &AllocatedClaim) -> Vec<Vec<String>> {
         let prepared: Prepared =
             claim.devices().iter().map(|d| (d, ContainerEdits::new().env("A", "b"))).collect();
-        answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[])
+        answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[], None)
             .unwrap()
             .devices
             .into_iter()
@@ -207,10 +215,19 @@ mod tests {
     }
 
     #[test]
+    fn beside_the_file_of_another_program_names_are_ones_that_it_does_not_make() {
+        let claim = claim(&[("a", "node-1", "gpu-0", None, false)]);
+        let prepared = Prepared::new(()).device(&claim.devices()[0], ContainerEdits::new().env("A", "b"));
+        let foreign = Some("k8s.gpu.example.com-claim_1.yaml");
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[], foreign).unwrap();
+        assert_eq!(answer.devices[0].cdi_ids, [format!("k8s.gpu.example.com/claim={UID}-gpu-0-adopted")]);
+    }
+
+    #[test]
     fn the_kubelet_is_told_base_requests_and_no_id_for_a_device_without_edits() {
         let claim = claim(&[("a/x", "node-1", "gpu-0", None, false)]);
         let prepared = Prepared::new(()).device(&claim.devices()[0], ContainerEdits::new());
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[], None).unwrap();
         assert_eq!(answer.cdi, None);
         assert_eq!((answer.devices[0].request.as_str(), answer.devices[0].cdi_ids.len()), ("a", 0));
     }
@@ -220,7 +237,7 @@ mod tests {
         let claim = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let own: QualifiedName = "example.com/gpu=all".parse().unwrap();
         let prepared = Prepared::new(()).device_with_ids(&claim.devices()[0], [own]);
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[], None).unwrap();
         assert_eq!(
             (answer.cdi, answer.devices[0].cdi_ids.as_slice()),
             (None, &["example.com/gpu=all".to_owned()][..])
@@ -234,7 +251,7 @@ mod tests {
         let prepared = Prepared::new(())
             .device(first, ContainerEdits::new().env("A", "b"))
             .device(second, ContainerEdits::new());
-        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[]).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &[], None).unwrap();
         let ids: Vec<_> = answer.devices.iter().map(|device| device.cdi_ids.len()).collect();
         assert_eq!(ids, [1, 0]);
         let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
@@ -249,7 +266,7 @@ mod tests {
         let edits = [ContainerEdits::new().env("A", "b"), ContainerEdits::new()];
         for (edits, told) in edits.into_iter().zip([1, 0]) {
             let prepared = Prepared::new(()).device(&claim.devices()[0], edits);
-            let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &former).unwrap();
+            let answer = answer(&kind(), &claim, prepared.devices, &BTreeMap::new(), &former, None).unwrap();
             assert_eq!(answer.devices[0].cdi_ids.len(), told);
             let spec = Spec::parse(answer.cdi.unwrap().as_bytes()).unwrap();
             let names: BTreeSet<_> = spec.devices().iter().map(|device| device.name().to_string()).collect();
@@ -271,7 +288,7 @@ mod tests {
             .device_with_ids(second, [own])
             .device(third, ContainerEdits::new());
         let mounts = BTreeMap::from([("a".to_owned(), Mount::new("/host/a", "/a"))]);
-        let answer = answer(&kind(), &claim, prepared.devices, &mounts, &[]).unwrap();
+        let answer = answer(&kind(), &claim, prepared.devices, &mounts, &[], None).unwrap();
         let ids: Vec<_> = answer.devices.into_iter().map(|device| device.cdi_ids).collect();
         let id = |device: &str| format!("k8s.gpu.example.com/claim={UID}-{device}");
         assert_eq!(ids, [vec![id("gpu-0")], vec!["example.com/gpu=all".to_owned(), id("gpu-1")], vec![]]);
@@ -288,7 +305,7 @@ mod tests {
         let one = claim(&[("a", "node-1", "gpu-0", None, false)]);
         let of = |claim: &AllocatedClaim, devices: &[&AllocatedDevice]| {
             let prepared: Prepared = devices.iter().map(|d| (*d, ContainerEdits::new())).collect();
-            answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[]).unwrap_err()
+            answer(&kind(), claim, prepared.devices, &BTreeMap::new(), &[], None).unwrap_err()
         };
         assert!(matches!(of(&two, &[first]), BadAnswer::Missing { .. }));
         assert!(matches!(of(&one, &[first, second]), BadAnswer::Unasked { .. }));

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{Claims, Failure, index::Held, record::Record, states::Phase, store::Found};
+use super::{
+    Claims, Failure, NOBODY_WRITES_FOR, index::Held, record::Record, states::Phase, store::Found,
+    unprepare::Then,
+};
 use crate::{
     claim::ClaimRef, error::BackgroundError, held::UnprepareReason, mutex::locked, names::ClaimUid,
     plugin::DriverPlugin, registration::Registration,
@@ -21,7 +24,8 @@ const GONE_FOR: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 impl<P: DriverPlugin> Claims<P> {
-    /// Looks for orphans at start and every ten minutes.
+    /// Looks for orphans at start and every ten minutes, and for what writes have left that were interrupted: an instance
+    /// that is never alone cannot remove all of it when it starts.
     pub(crate) async fn collect_orphans(self: Arc<Self>, mut registration: watch::Receiver<Registration>) {
         let mut recovered = self.recovered.subscribe();
         if recovered.wait_for(|done| *done).await.is_err() {
@@ -30,6 +34,7 @@ impl<P: DriverPlugin> Claims<P> {
         loop {
             let registered = registration.borrow_and_update().is_registered();
             self.collect_round(registered).await;
+            self.sweep_temps().await;
             let next = Instant::now() + EVERY;
             while Instant::now() < next {
                 tokio::select! {
@@ -48,6 +53,17 @@ impl<P: DriverPlugin> Claims<P> {
         }
     }
 
+    async fn sweep_temps(&self) {
+        let swept = self.disk.run(|store, cdi| {
+            store.sweep_leftovers(NOBODY_WRITES_FOR)?;
+            cdi.sweep_temps(NOBODY_WRITES_FOR)?;
+            Ok(())
+        });
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "what interrupted writes have left could not be removed");
+        }
+    }
+
     pub(super) async fn collect_round(&self, registered: bool) {
         let Ok(uids) = self.disk.run(|store, _| Ok(store.claims()?)).await else { return };
         // Unprepared after all, by whichever instance.
@@ -55,7 +71,7 @@ impl<P: DriverPlugin> Claims<P> {
         for uid in uids {
             if let Err(error) = self.collect(&uid, registered).await {
                 let message = format!("claim {uid}, whose object is gone, could not be collected: {error}");
-                self.plugin.on_background_error(&BackgroundError::Recovery { message });
+                (self.tell)(BackgroundError::Recovery { message });
             }
         }
     }
@@ -74,7 +90,7 @@ impl<P: DriverPlugin> Claims<P> {
             return Ok(());
         }
         tracing::info!(claim = %record.claim, "collecting a claim whose object is gone");
-        self.undo(phase, &record, UnprepareReason::Orphan, Instant::now() + PATIENCE).await?;
+        self.undo(phase, &record, UnprepareReason::Orphan, Then::Forget, Instant::now() + PATIENCE).await?;
         locked(&self.gone).remove(uid);
         Ok(())
     }

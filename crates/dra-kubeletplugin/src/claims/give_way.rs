@@ -41,7 +41,7 @@ pub(crate) struct GoHelper {
 
 impl GoHelper {
     /// Whether one answers at its registration socket.
-    async fn lives(&self) -> bool {
+    pub(crate) async fn lives(&self) -> bool {
         let helper = self.clone();
         let sockets = tokio::task::spawn_blocking(move || helper.sockets()).await;
         for socket in sockets.unwrap_or_default() {

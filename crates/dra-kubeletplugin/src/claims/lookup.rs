@@ -25,10 +25,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Fetches claims and judges them.
 #[derive(Clone)]
 pub(crate) struct Lookup {
-    client: kube::Client,
     driver: DriverName,
-    node: NodeName,
+    server: Option<Server>,
     permits: Arc<Semaphore>,
+}
+
+/// Who is asked.
+#[derive(Clone)]
+struct Server {
+    client: kube::Client,
+    node: NodeName,
 }
 
 /// A claim as it was at some time.
@@ -68,7 +74,16 @@ impl LookupError {
 
 impl Lookup {
     pub(crate) fn new(client: kube::Client, driver: DriverName, node: NodeName) -> Self {
-        Self { client, driver, node, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }
+        Self::of(driver, Some(Server { client, node }))
+    }
+
+    /// For a process that undoes and prepares nothing: nobody is asked, and no claim is known to be gone.
+    pub(crate) fn without_server(driver: DriverName) -> Self {
+        Self::of(driver, None)
+    }
+
+    fn of(driver: DriverName, server: Option<Server>) -> Self {
+        Self { driver, server, permits: Arc::new(Semaphore::new(PARALLEL_GETS)) }
     }
 
     /// Gets the claim, trying again for some seconds if the API server cannot be reached.
@@ -107,15 +122,19 @@ impl Lookup {
     }
 
     async fn knows_node(&self) -> bool {
-        let nodes = Api::<Node>::all(self.client.clone());
-        let found = tokio::time::timeout(GET_LIMIT, nodes.get_metadata(self.node.as_str())).await;
+        let Some(server) = &self.server else { return false };
+        let nodes = Api::<Node>::all(server.client.clone());
+        let found = tokio::time::timeout(GET_LIMIT, nodes.get_metadata(server.node.as_str())).await;
         matches!(found, Ok(Ok(_)))
     }
 
     async fn get(&self, claim: &ClaimRef, deadline: Instant) -> Result<ResourceClaim, Try> {
+        let Some(server) = &self.server else {
+            return Err(Try::Final(LookupError::Unavailable { last: "this process asks none".to_owned() }));
+        };
         // The semaphore is never closed; without it the limit is merely not kept.
         let _permit = self.permits.acquire().await.ok();
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
+        let api = Api::<ResourceClaim>::namespaced(server.client.clone(), &claim.namespace);
         match tokio::time::timeout_at(deadline, api.get(&claim.name)).await {
             Ok(Ok(object)) => Ok(object),
             Ok(Err(error)) => Err(judge(error)),

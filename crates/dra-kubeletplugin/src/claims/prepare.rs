@@ -21,6 +21,7 @@ use super::{
     record::{FORMAT, Record},
     states::{OnPrepare, Phase, on_prepare},
     store::Found,
+    unprepare::Then,
 };
 use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
@@ -64,13 +65,9 @@ impl<P: DriverPlugin> Claims<P> {
         mut turn: Turn,
         claim: AllocatedClaim,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
-        let stored = match self.load(claim.uid()).await? {
-            Found::Nothing => {
-                let undone = self.undo_older_locked(claim.uid(), turn.deadline).await;
-                undone.map_err(|error| Failure::Undo(Box::new(error)))?;
-                let adopted = self.adopt_one(claim.uid(), turn.deadline).await?;
-                adopted.map(|record| (Phase::Prepared, record))
-            }
+        let (found, _) = self.find(claim.uid(), Then::Prepare, turn.deadline).await?;
+        let stored = match found {
+            Found::Nothing => None,
             Found::Stored { phase, record } => Some((phase, *record)),
             Found::Newer { format, .. } => return Err(Failure::Newer { format, known: FORMAT }),
             Found::Damaged { path, .. } => {
@@ -91,11 +88,10 @@ impl<P: DriverPlugin> Claims<P> {
                 OnPrepare::Reallocate => Some(UnprepareReason::Reallocated),
                 OnPrepare::FinishUnprepare => Some(UnprepareReason::Unprepare),
             };
-            if decision == OnPrepare::Reallocate {
-                turn.former_cdi = record.told_cdi(&self.kind);
-            }
             if let Some(reason) = reason {
-                let undone = self.undo(phase, &record, reason, turn.deadline).await;
+                turn.former_cdi = record.told_cdi(&self.kind);
+                let then = if claim.devices().is_empty() { Then::Forget } else { Then::Prepare };
+                let undone = self.undo(phase, &record, reason, then, turn.deadline).await;
                 undone.map_err(|error| Failure::Undo(Box::new(error)))?;
             }
         }
@@ -208,9 +204,13 @@ impl<P: DriverPlugin> Claims<P> {
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),
             Err(error) => {
-                // A record that is there, only not durably, goes on holding the devices.
-                if matches!(self.load(claim.uid()).await, Ok(Found::Nothing)) {
-                    self.memory().release(claim.uid());
+                match self.load(claim.uid()).await {
+                    Ok(Found::Nothing) => self.memory().release(claim.uid()),
+                    Ok(Found::Stored { phase, record }) if record.is_vacated() => {
+                        self.memory().insert(&record, phase);
+                    }
+                    // A record that is there, only not durably, goes on holding the devices.
+                    _ => {}
                 }
                 Err(error)
             }
@@ -257,7 +257,9 @@ impl<P: DriverPlugin> Claims<P> {
         let shown = record.clone();
         let _change = self.changes.read().await;
         let answer = self.disk.run(move |store, cdi| {
-            let answer = cdi::answer(&kind, &claim, resolved(prepared.devices), &mounts, &record.former_cdi)?;
+            let devices = resolved(prepared.devices);
+            let (former, foreign) = (&record.former_cdi, record.foreign_cdi.as_deref());
+            let answer = cdi::answer(&kind, &claim, devices, &mounts, former, foreign)?;
             files.ensure(claim.uid(), &record.metadata)?;
             let id = file_id(claim.uid())?;
             if let Some(bytes) = &answer.cdi
@@ -296,7 +298,7 @@ impl<P: DriverPlugin> Claims<P> {
             Ok(Found::Stored { phase, .. }) => phase,
             _ => Phase::Started,
         };
-        match self.undo_locked(phase, record, UnprepareReason::Rollback).await {
+        match self.undo_locked(phase, record, UnprepareReason::Rollback, Then::Prepare).await {
             Ok(()) => first,
             Err(rollback) => {
                 tracing::error!(claim = %record.claim, error = %rollback, "roll-back failed; the devices stay held");

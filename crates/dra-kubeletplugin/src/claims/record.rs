@@ -113,6 +113,21 @@ impl Record {
         }
     }
 
+    /// What is left of the claim when its devices are gone and it is about to get others: the names that the kubelet may
+    /// go on asking for.
+    pub(crate) fn vacated(&self, kind: &Kind) -> Self {
+        Self {
+            former_cdi: self.told_cdi(kind),
+            unknown: self.unknown.clone(),
+            ..Self::started(self.claim.clone(), Allocation::default())
+        }
+    }
+
+    /// Whether it is such a rest: the driver has nothing to undo.
+    pub(crate) fn is_vacated(&self) -> bool {
+        !self.completed && self.allocation.results.is_empty() && !self.former_cdi.is_empty()
+    }
+
     /// Whether the claim was prepared with what it has been given now.
     pub(crate) fn compare(&self, allocation: &Allocation) -> Same {
         let devices = |allocation: &Allocation| -> BTreeSet<DeviceRef> {

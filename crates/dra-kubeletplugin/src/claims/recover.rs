@@ -11,6 +11,7 @@ use super::{
     record::Record,
     states::{Phase, Undo},
     store::{Found, Store},
+    unprepare::Then,
 };
 use crate::{
     claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
@@ -34,12 +35,12 @@ impl<P: DriverPlugin> Claims<P> {
         while let Err(error) = self.adopt_all(Instant::now() + PATIENCE).await {
             let message =
                 format!("claims of another program cannot be adopted, so none are prepared: {error}");
-            self.plugin.on_background_error(&BackgroundError::Recovery { message });
+            (self.tell)(BackgroundError::Recovery { message });
             tokio::time::sleep(ADOPT_AGAIN).await;
         }
         self.recovered.send_replace(true);
         if let Err(error) = self.heal_files().await {
-            self.plugin.on_background_error(&BackgroundError::Recovery { message: error.to_string() });
+            (self.tell)(BackgroundError::Recovery { message: error.to_string() });
         }
         while left > 0 {
             tokio::time::sleep(RETRY).await;
@@ -57,7 +58,7 @@ impl<P: DriverPlugin> Claims<P> {
                 if let Err(error) = self.undo_older(&uid).await {
                     left += 1;
                     let message = format!("claim {uid} of an earlier boot could not be undone: {error}");
-                    self.plugin.on_background_error(&BackgroundError::Recovery { message });
+                    (self.tell)(BackgroundError::Recovery { message });
                 }
             }
             // Another try comes with the next start.
@@ -70,11 +71,16 @@ impl<P: DriverPlugin> Claims<P> {
     async fn undo_older(self: &Arc<Self>, uid: &ClaimUid) -> Result<bool, Failure> {
         let deadline = Instant::now() + PATIENCE;
         let _held = self.locks.claim(uid, deadline).await?;
-        self.undo_older_locked(uid, deadline).await
+        self.undo_older_locked(uid, Then::Prepare, deadline).await
     }
 
     /// The same for a caller that has the claim's lock.
-    pub(super) async fn undo_older_locked(&self, uid: &ClaimUid, deadline: Instant) -> Result<bool, Failure> {
+    pub(super) async fn undo_older_locked(
+        &self,
+        uid: &ClaimUid,
+        then: Then,
+        deadline: Instant,
+    ) -> Result<bool, Failure> {
         let mut any = false;
         for store in self.disk.older.clone() {
             let (loading, wanted) = (store.clone(), uid.clone());
@@ -82,13 +88,17 @@ impl<P: DriverPlugin> Claims<P> {
             let _devices = match self.disk.run(move |_, _| Ok(loading.load(&wanted)?)).await? {
                 Found::Nothing => continue,
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    self.undo_rebooted(&record, deadline).await?
+                    let devices = self.undo_rebooted(&record, deadline).await?;
+                    if then == Then::Prepare {
+                        self.keep_names(&record).await?;
+                    }
+                    devices
                 }
                 // After a reboot nothing runs that could use its devices.
                 Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
             };
             any = true;
-            self.forget_in(store, uid).await?;
+            self.forget_in(store, uid, None).await?;
         }
         Ok(any)
     }
@@ -98,9 +108,20 @@ impl<P: DriverPlugin> Claims<P> {
         let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
         let devices = self.locks.devices(refs, deadline).await?;
         self.catch_up(deadline).await?;
-        let held = self.held_claim(record, UnprepareReason::Reboot);
-        self.call_undo(Undo::Unprepare, held).await?;
+        if !record.is_vacated() {
+            let held = self.held_claim(record, UnprepareReason::Reboot);
+            self.call_undo(Undo::Unprepare, held).await?;
+        }
         Ok(devices)
+    }
+
+    /// The kubelet's memory of CDI names outlives a reboot.
+    async fn keep_names(&self, record: &Record) -> Result<(), Failure> {
+        let rest = record.vacated(&self.kind);
+        if rest.is_vacated() && matches!(self.load(&record.claim.uid).await?, Found::Nothing) {
+            self.disk.write(rest).await?;
+        }
+        Ok(())
     }
 
     /// Writes CDI and metadata files that somebody removed, removes those that no record tells of. The kubelet does not

@@ -1,4 +1,4 @@
-//! What a repair from outside needs: damaged records, locks, and a word to running instances. Blocks on files.
+//! What commands from outside need: damaged records, locks, and a word to running instances. Blocks on files.
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,16 @@ pub(crate) fn damaged_records(data: &Path) -> Result<Vec<DamagedRecord>, StoreEr
         }
     }
     Ok(damaged)
+}
+
+/// Whether there is a record, of whichever boot.
+pub(crate) fn any_records(data: &Path) -> Result<bool, StoreError> {
+    for store in FileRecords::in_folder(data).of_other_boots("")? {
+        if !store.claims()?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Keeps the driver's instances away from a claim.

@@ -9,6 +9,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use super::{
@@ -45,11 +46,14 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Notes that the claim is on its way out. Needs no space.
     fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError>;
 
+    /// Stores a record in place of the claim's former one, be that one on its way out.
+    fn write_over(&self, record: &Record) -> Result<(), StoreError>;
+
     /// Forgets a claim; one that nothing is stored about is a success. Needs no space.
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError>;
 
-    /// Removes what interrupted writes have left. Another living instance may be writing: only for one that is alone.
-    fn sweep_leftovers(&self) -> Result<(), StoreError>;
+    /// Removes what interrupted writes have left, as far as it is this old: another living instance may be writing.
+    fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError>;
 
     /// Removes the store of another boot once nothing is left in it.
     fn remove_if_empty(&self) -> Result<(), StoreError>;
@@ -91,6 +95,15 @@ pub struct StoreError {
 }
 
 impl Found {
+    /// Whether this boot's driver has nothing of the claim: no record, or one that only remembers names.
+    pub(super) fn has_no_devices(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Stored { record, .. } => record.is_vacated(),
+            Self::Newer { .. } | Self::Damaged { .. } => false,
+        }
+    }
+
     /// Judges the bytes stored under a claim's UID.
     fn from_bytes(path: PathBuf, uid: &ClaimUid, bytes: &[u8], unpreparing: bool) -> Self {
         match Decoded::from_bytes(bytes) {

@@ -28,6 +28,15 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 /// How long the other instance may take to let go of its claim.
 const FOREIGN_FILE_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What follows when a stored claim has been undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Nothing: nobody will ask for it any more.
+    Forget,
+    /// A prepare, by this call or the kubelet's next: the names of its former CDI devices are kept.
+    Prepare,
+}
+
 impl<P: DriverPlugin> Claims<P> {
     /// Unprepares a claim from its record. Needs no API server; a claim that nothing is known of is a success.
     pub(crate) async fn unprepare(
@@ -61,24 +70,60 @@ impl<P: DriverPlugin> Claims<P> {
         claim: ClaimRef,
         deadline: Instant,
     ) -> Result<(), Failure> {
-        match self.load(&claim.uid).await? {
-            Found::Nothing if self.undo_older_locked(&claim.uid, deadline).await? => Ok(()),
-            Found::Nothing => match self.adopt_one(&claim.uid, deadline).await? {
-                Some(record) => {
-                    self.undo(Phase::Prepared, &record, UnprepareReason::Unprepare, deadline).await
-                }
-                None => self.unprepare_unknown(claim).await,
-            },
+        let (found, of_older_boot) = self.find(&claim.uid, Then::Forget, deadline).await?;
+        match found {
+            Found::Nothing if of_older_boot => Ok(()),
+            Found::Nothing => self.unprepare_unknown(claim).await,
+            found => self.undo_found(found, claim, UnprepareReason::Unprepare, deadline).await,
+        }
+    }
+
+    /// Undoes whatever was found stored of a claim. The caller has the claim's lock.
+    pub(super) async fn undo_found(
+        &self,
+        found: Found,
+        claim: ClaimRef,
+        reason: UnprepareReason,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        match found {
+            Found::Nothing => Ok(()),
             // What can be read of a later format's record is enough for that.
             Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } => {
-                self.undo(phase, &record, UnprepareReason::Unprepare, deadline).await
+                self.undo(phase, &record, reason, Then::Forget, deadline).await
             }
-            Found::Newer { record: None, .. } => self.unprepare_unread(claim).await,
+            Found::Newer { record: None, .. } => self.unprepare_unread(claim, reason).await,
             Found::Damaged { path, why } => {
                 tracing::warn!(%claim, path = %path.display(), why, "unpreparing a claim whose record is damaged");
-                self.unprepare_unread(claim).await
+                self.unprepare_unread(claim, reason).await
             }
         }
+    }
+
+    /// What there is of the claim, and whether it was an earlier boot's and is undone: an earlier boot and another
+    /// program may have something of it that this boot's records do not tell. The caller has the claim's lock.
+    pub(super) async fn find(
+        &self,
+        uid: &ClaimUid,
+        then: Then,
+        deadline: Instant,
+    ) -> Result<(Found, bool), Failure> {
+        let mut found = self.load(uid).await?;
+        if !found.has_no_devices() {
+            return Ok((found, false));
+        }
+        let undone = self.undo_older_locked(uid, then, deadline).await;
+        let of_older_boot = undone.map_err(|error| match then {
+            Then::Prepare => Failure::Undo(Box::new(error)),
+            Then::Forget => error,
+        })?;
+        if of_older_boot {
+            found = self.load(uid).await?;
+        }
+        if let Some(record) = self.adopt_one(uid, deadline).await? {
+            found = Found::Stored { phase: Phase::Prepared, record: Box::new(record) };
+        }
+        Ok((found, of_older_boot))
     }
 
     /// Undoes a stored claim and frees its devices.
@@ -87,12 +132,13 @@ impl<P: DriverPlugin> Claims<P> {
         phase: Phase,
         record: &Record,
         reason: UnprepareReason,
+        then: Then,
         deadline: Instant,
     ) -> Result<(), Failure> {
         let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
         let _devices = self.locks.devices(refs, deadline).await?;
         self.catch_up(deadline).await?;
-        self.undo_locked(phase, record, reason).await
+        self.undo_locked(phase, record, reason, then).await
     }
 
     /// Whoever else holds a share of the devices must be known to the driver. The caller has their locks, so nobody
@@ -107,6 +153,7 @@ impl<P: DriverPlugin> Claims<P> {
         phase: Phase,
         record: &Record,
         reason: UnprepareReason,
+        then: Then,
     ) -> Result<(), Failure> {
         let uid = record.claim.uid.clone();
         if phase == Phase::Prepared {
@@ -115,8 +162,12 @@ impl<P: DriverPlugin> Claims<P> {
             self.disk.run(move |store, _| Ok(store.mark_unpreparing(&marked)?)).await?;
             self.memory().set_phase(&uid, Phase::Unpreparing);
         }
-        self.call_undo(undo(phase), self.held_claim(record, reason)).await?;
-        self.forget(uid).await
+        if !record.is_vacated() {
+            self.call_undo(undo(phase), self.held_claim(record, reason)).await?;
+        }
+        let vacated = Some(record.vacated(&self.kind)).filter(Record::is_vacated);
+        let left = vacated.filter(|_| then == Then::Prepare);
+        self.forget_in(Arc::clone(&self.disk.store), &uid, left).await
     }
 
     pub(super) fn held_claim(&self, record: &Record, reason: UnprepareReason) -> HeldClaim<P::State> {
@@ -143,9 +194,9 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     /// All that is known is which claim it is.
-    async fn unprepare_unread(&self, claim: ClaimRef) -> Result<(), Failure> {
+    async fn unprepare_unread(&self, claim: ClaimRef, reason: UnprepareReason) -> Result<(), Failure> {
         let uid = claim.uid.clone();
-        let held = HeldClaim { claim, devices: Vec::new(), state: None, reason: UnprepareReason::Unprepare };
+        let held = HeldClaim { claim, devices: Vec::new(), state: None, reason };
         self.call_undo(Undo::Unprepare, held).await?;
         self.forget(uid).await
     }
@@ -172,12 +223,16 @@ impl<P: DriverPlugin> Claims<P> {
     /// The driver has let go: CDI file first, then the metadata that it names, then the record, so that no file is left
     /// without one.
     async fn forget(&self, uid: ClaimUid) -> Result<(), Failure> {
-        let (store, stored) = (Arc::clone(&self.disk.store), uid.clone());
-        self.forget_in(store, &stored).await
+        self.forget_in(Arc::clone(&self.disk.store), &uid, None).await
     }
 
-    /// The same for a record of any boot. The caller has the claim's lock.
-    pub(super) async fn forget_in(&self, store: Arc<dyn Store>, uid: &ClaimUid) -> Result<(), Failure> {
+    /// The same for a record of any boot, of which something may be left. The caller has the claim's lock.
+    pub(super) async fn forget_in(
+        &self,
+        store: Arc<dyn Store>,
+        uid: &ClaimUid,
+        left: Option<Record>,
+    ) -> Result<(), Failure> {
         let (id, stored) = (file_id(uid)?, uid.clone());
         // Of two instances that each let go of one of the last two claims of a foreign file, the second must see it.
         let _admission = if self.memory().has_foreign_cdi(uid) {
@@ -189,18 +244,25 @@ impl<P: DriverPlugin> Claims<P> {
         let foreign = self.memory().drop_foreign_cdi(uid);
         let removed =
             foreign.clone().filter(|(_, last)| *last).and_then(|(file, _)| ForeignFile::new(file).ok());
-        let metadata = self.disk.metadata.clone();
+        let (metadata, rest) = (self.disk.metadata.clone(), left.clone());
         let forgotten = self.disk.run(move |_, cdi| {
             if let Some(file) = removed {
                 cdi.remove_foreign(&file)?;
             }
             cdi.remove(&id)?;
             metadata.remove(&stored)?;
-            Ok(store.remove(&stored)?)
+            match &rest {
+                None => store.remove(&stored)?,
+                Some(rest) => store.write_over(rest)?,
+            }
+            Ok(())
         });
         match (forgotten.await, foreign) {
             (Ok(()), _) => {
                 self.memory().release(uid);
+                if let Some(rest) = &left {
+                    self.memory().insert(rest, Phase::Started);
+                }
                 self.status.clear(uid);
             }
             (Err(error), Some((file, _))) => {

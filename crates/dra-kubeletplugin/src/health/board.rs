@@ -52,6 +52,12 @@ impl Board {
         Some(entry.health.clone())
     }
 
+    /// What was last said of each device.
+    pub(super) fn last_of_all(&self) -> impl Iterator<Item = (&DeviceRef, &DeviceHealth)> {
+        let entries = self.devices.iter().filter(|(_, entry)| !entry.forgotten);
+        entries.map(|(device, entry)| (device, &entry.health))
+    }
+
     /// Rises with each change.
     pub(super) fn version(&self) -> u64 {
         self.version

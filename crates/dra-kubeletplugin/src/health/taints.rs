@@ -1,10 +1,8 @@
 //! Taints on devices that do not work.
 
-use std::convert::Infallible;
-
 use dra_resourceslice::{DeviceName, DeviceTaints, PoolName, Taint, TaintEffect};
 
-use super::{HealthReporter, HealthStatus, Report};
+use super::{Board, HealthStatus};
 
 /// Under which name these taints are set: no driver has to know it.
 const SOURCE: &str = "health";
@@ -45,39 +43,41 @@ impl HealthTaints {
         self
     }
 
-    fn taints(&self, reports: Vec<Report>) -> impl Iterator<Item = ((PoolName, DeviceName), Taint)> + '_ {
-        let tainted = reports.into_iter().filter(|report| match report.health.status {
+    fn taints<'a>(&'a self, board: &'a Board) -> impl Iterator<Item = ((PoolName, DeviceName), Taint)> + 'a {
+        let tainted = board.last_of_all().filter(|(_, health)| match health.status {
             HealthStatus::Healthy => false,
             HealthStatus::Unhealthy => true,
             HealthStatus::Unknown => self.unknown,
         });
-        tainted.map(|report| {
-            let device = (report.device.pool, report.device.device);
+        tainted.map(|(device, _)| {
+            let device = (device.pool.clone(), device.device.clone());
             (device, Taint::new(self.key.clone(), self.effect))
         })
     }
 }
 
-/// Keeps the taints as the reports are. Has no end: the reporter is its own.
-pub(crate) async fn keep_tainted(
-    policy: HealthTaints,
-    reporter: HealthReporter,
-    taints: DeviceTaints,
-) -> Infallible {
-    let mut changes = reporter.changes();
-    loop {
-        changes.mark_unchanged();
-        let reports = reporter.board().all();
-        taints.set(SOURCE, policy.taints(reports));
-        // The sender lives as long as the reporter.
-        let _ = changes.changed().await;
+/// The policy, and where the taints go.
+#[derive(Debug)]
+pub(crate) struct Tainting {
+    pub(crate) policy: HealthTaints,
+    pub(crate) taints: DeviceTaints,
+}
+
+impl Tainting {
+    /// Makes the taints what the reports say. Done before a report returns: what is published after it has the taint
+    /// from the first write, and one that an earlier process has set is not lost in between.
+    pub(super) fn update(&self, board: &Board) {
+        self.taints.set(SOURCE, self.policy.taints(board));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{claim::DeviceRef, health::DeviceHealth};
+    use crate::{
+        claim::DeviceRef,
+        health::{DeviceHealth, HealthReporter},
+    };
 
     #[test]
     fn what_is_tainted_follows_from_what_is_reported() {
@@ -90,7 +90,7 @@ mod tests {
             reporter.report(DeviceRef::new("p".parse().unwrap(), device.parse().unwrap()), health);
         }
         let tainted = |policy: &HealthTaints| -> Vec<String> {
-            policy.taints(reporter.board().all()).map(|((_, device), _)| device.to_string()).collect()
+            policy.taints(&reporter.board()).map(|((_, device), _)| device.to_string()).collect()
         };
         let policy = HealthTaints::new("k");
         assert_eq!(tainted(&policy), ["gpu-1"]);

@@ -49,7 +49,7 @@ impl DeviceMetadata {
     /// # Errors
     /// There are more than 32.
     pub fn of_device(device: &Device) -> Result<Self, InvalidMetadata> {
-        let published = device.attributes().iter().filter(|(_, value)| value_problem(value).is_none());
+        let published = device.attributes().filter(|(_, value)| value_problem(value).is_none());
         let attributes = published.map(|(name, value)| (name.clone(), value.clone())).collect();
         let metadata = Self { attributes, network: None };
         metadata.check_count()?;

@@ -110,14 +110,15 @@ fn claims_by_state(claims: ClaimCounts) -> [(&'static str, i64); 4] {
         .map(|(state, count)| (state, whole(count)))
 }
 
-fn registration_states(now: &Registration) -> [(&'static str, i64); 4] {
+fn registration_states(now: &Registration) -> [(&'static str, i64); 5] {
     let state = match now {
         Registration::Waiting { .. } => "waiting",
         Registration::Registered { .. } => "registered",
         Registration::Refused { .. } => "refused",
         Registration::Lost => "lost",
+        Registration::Overdue { .. } => "overdue",
     };
-    ["waiting", "registered", "refused", "lost"].map(|name| (name, i64::from(name == state)))
+    ["waiting", "registered", "refused", "lost", "overdue"].map(|name| (name, i64::from(name == state)))
 }
 
 fn pools_by_state(slices: &SliceStatus) -> [(&'static str, i64); 4] {

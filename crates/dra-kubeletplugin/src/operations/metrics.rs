@@ -7,11 +7,16 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::error::BackgroundError;
+
 /// In seconds: a replay takes milliseconds, and the kubelet waits for 45 s.
 const BUCKETS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0];
 
 /// What the outcome of a claim is called if it is no failure.
 const OK: &str = "ok";
+
+const REGISTERED: &str = "registered";
+const REFUSED: &str = "refused";
 
 /// A call of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +34,8 @@ pub(crate) struct Metrics {
     calls: Histograms,
     claims: Histograms,
     outcomes: Family<Labels<2>, Counter>,
+    registrations: Family<Labels<1>, Counter>,
+    background_errors: Family<Labels<1>, Counter>,
 }
 
 impl Method {
@@ -49,11 +56,23 @@ impl Metrics {
     /// All at 0, so that a first failure is a rise.
     pub(crate) fn new() -> Self {
         let histograms = || Histograms::new_with_constructor(|| Histogram::new(BUCKETS));
-        let metrics = Self { calls: histograms(), claims: histograms(), outcomes: Family::default() };
+        let metrics = Self {
+            calls: histograms(),
+            claims: histograms(),
+            outcomes: Family::default(),
+            registrations: Family::default(),
+            background_errors: Family::default(),
+        };
         for method in [Method::Prepare, Method::Unprepare] {
             drop(metrics.calls.get_or_create(&method.label()));
             drop(metrics.claims.get_or_create(&method.label()));
             drop(metrics.outcomes.get_or_create(&outcome(method, OK)));
+        }
+        for result in [REGISTERED, REFUSED] {
+            drop(metrics.registrations.get_or_create(&[("result", result)]));
+        }
+        for class in BackgroundError::CLASSES {
+            drop(metrics.background_errors.get_or_create(&[("class", class)]));
         }
         metrics
     }
@@ -67,6 +86,17 @@ impl Metrics {
     pub(crate) fn claim(&self, method: Method, took: Duration, done: Result<(), &'static str>) {
         self.claims.get_or_create(&method.label()).observe(took.as_secs_f64());
         self.outcomes.get_or_create(&outcome(method, done.err().unwrap_or(OK))).inc();
+    }
+
+    /// The kubelet has told what came of a registration.
+    pub(crate) fn registration(&self, taken: bool) {
+        let result = if taken { REGISTERED } else { REFUSED };
+        self.registrations.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// Something went wrong that belongs to no call.
+    pub(crate) fn background_error(&self, class: &'static str) {
+        self.background_errors.get_or_create(&[("class", class)]).inc();
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -84,6 +114,10 @@ impl Metrics {
         );
         let help = "Claims of calls by outcome: ok, or the class of the failure";
         registry.register("claim_outcomes", help, self.outcomes.clone());
+        let help = "Registrations with the kubelet by what it said";
+        registry.register("registrations", help, self.registrations.clone());
+        let help = "Errors that belong to no call, by class";
+        registry.register("background_errors", help, self.background_errors.clone());
     }
 }
 

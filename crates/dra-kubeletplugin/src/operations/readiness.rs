@@ -1,6 +1,6 @@
 //! Whether pods that are given devices of this node can start.
 
-use dra_resourceslice::{PoolState, PublishError, SliceStatus};
+use dra_resourceslice::{PoolState, PoolStatus, PublishError, SliceStatus};
 use tokio::sync::watch;
 
 use crate::{plugin::ErrorChain, registration::Registration};
@@ -74,8 +74,9 @@ fn judge(registration: &Registration, missing: Option<String>) -> Readiness {
     missing.map_or(Readiness::Ready, Readiness::not)
 }
 
-/// What keeps the wish from having been seen in the API. Devices that were left out of it are not waited for; a pool
-/// that is refused as a whole is: an update to such a driver must not go on.
+/// What keeps the wish from having been seen in the API, less what the API does not allow: devices that were left out of
+/// it, and pools that are refused as a whole. But if nothing else is left of a wish the driver is not ready: a node that
+/// offers nothing is not what was wished for, and an update to such a driver must not go on.
 fn missing_slices(slices: &SliceStatus) -> Option<String> {
     let because = |error: Option<&PublishError>| {
         error.map(|error| format!(": {}", ErrorChain(error))).unwrap_or_default()
@@ -87,17 +88,18 @@ fn missing_slices(slices: &SliceStatus) -> Option<String> {
         return Some(format!("ResourceSlices are not listed{}", because(slices.last_error.as_ref())));
     }
     let wished = slices.pools.iter().filter(|(_, pool)| pool.state != PoolState::Removing);
-    let mut missing = wished.filter(|(_, pool)| !pool.published);
-    missing.next().map(|(name, pool)| {
-        let what = if pool.state == PoolState::Refused { "is refused" } else { "is not in the API yet" };
+    let (seen, missing): (Vec<_>, Vec<_>) = wished.partition(|(_, pool)| pool.published);
+    let is_refused = |pool: &PoolStatus| pool.state == PoolState::Refused;
+    let missing = missing.into_iter().find(|(_, pool)| !is_refused(pool) || seen.is_empty());
+    missing.map(|(name, pool)| {
+        let what =
+            if is_refused(pool) { "is refused, and no other is there" } else { "is not in the API yet" };
         format!("pool {name} {what}{}", because(pool.last_error.as_ref()))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use dra_resourceslice::PoolStatus;
-
     use super::*;
 
     fn pool(state: PoolState, published: bool) -> PoolStatus {
@@ -125,7 +127,16 @@ mod tests {
             (status(1, true, &[(Pending, false)]), Some("pool p0 is not in the API yet")),
             (status(1, true, &[(Published, true)]), None),
             (status(1, true, &[(Pending, true)]), None),
-            (status(1, true, &[(Published, true), (Refused, false)]), Some("pool p1 is refused")),
+            (status(1, true, &[(Published, true), (Refused, false)]), None),
+            (
+                status(1, true, &[(Refused, false), (Pending, false)]),
+                Some("pool p0 is refused, and no other is there"),
+            ),
+            (
+                status(1, true, &[(Refused, false), (Pending, false), (Published, true)]),
+                Some("pool p1 is not in the API yet"),
+            ),
+            (status(1, true, &[(Refused, false)]), Some("pool p0 is refused, and no other is there")),
             (status(2, true, &[(Published, true), (Removing, false)]), None),
         ];
         for (status, expected) in table {

@@ -2,6 +2,7 @@
 //! able to say so.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
@@ -9,16 +10,11 @@ use std::{
 };
 
 use http::{Request, Response};
-use tonic::{
-    body::Body,
-    codegen::Service as _,
-    server::NamedService,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{body::Body, codegen::Service as _, server::NamedService, transport::Server};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{Operations, grpc::Probes, pages};
-use crate::own_thread::OwnThread;
+use crate::{accepted::Accepted, error::StartError, own_thread::OwnThread};
 
 /// A client that does nothing does not keep its connection for longer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(60);
@@ -32,14 +28,37 @@ pub(crate) struct OperationsListener {
     address: SocketAddr,
 }
 
-/// A served address. Dropping it stops the server and waits for it: half a second at most.
+/// A served address. Dropping it stops the server and waits for it: a fifth of a second at most.
 #[derive(Debug)]
 pub(crate) struct OperationsServer {
     _thread: OwnThread,
 }
 
+/// Listens on each address; early in a start, as it fails if one is taken.
+pub(crate) fn bind_operations(
+    addresses: &BTreeSet<SocketAddr>,
+) -> Result<Vec<OperationsListener>, StartError> {
+    let bind = |&address: &SocketAddr| {
+        OperationsListener::bind(address).map_err(|source| StartError::Operations { address, source })
+    };
+    addresses.iter().map(bind).collect()
+}
+
+/// Serves them.
+pub(crate) fn serve_operations(
+    listeners: Vec<OperationsListener>,
+    operations: &Operations,
+) -> Result<Vec<OperationsServer>, StartError> {
+    let serve = |listener: OperationsListener| {
+        let address = listener.address();
+        let served = listener.serve(operations.clone());
+        served.map_err(|source| StartError::Operations { address, source })
+    };
+    listeners.into_iter().map(serve).collect()
+}
+
 impl OperationsListener {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+    fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -50,19 +69,19 @@ impl OperationsListener {
         self.address
     }
 
-    pub(crate) fn serve(self, operations: Operations) -> io::Result<OperationsServer> {
+    fn serve(self, operations: Operations) -> io::Result<OperationsServer> {
         let Self { listener, address } = self;
         let probes = HealthServer::new(Probes(operations.clone()));
         let service = tower::service_fn(move |request| answer(operations.clone(), probes.clone(), request));
         let (thread, _) = OwnThread::start("dra-operations", move |stop| async move {
-            let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?);
+            let (incoming, broken) = Accepted::new(tokio::net::TcpListener::from_std(listener)?);
             let server = Server::builder()
                 .accept_http1(true)
                 .timeout(LONGEST_REQUEST)
                 .max_connection_age(LONGEST_CONNECTION)
                 .max_connection_age_grace(LONGEST_REQUEST);
             let serving = server.serve_with_incoming_shutdown(service, incoming, stop.cancelled());
-            let ended = serving.await.map_err(io::Error::other);
+            let ended = broken.or(serving).await;
             // Probes that get no answer restart the process.
             ended.inspect_err(
                 |error| tracing::error!(%address, %error, "serving metrics and probes has ended"),

@@ -7,6 +7,9 @@ use tokio::{
     time::Instant,
 };
 
+use super::surroundings::{Progress, Surroundings};
+use crate::operations::Metrics;
+
 /// Where the registration stands. Watch it with [`Handle::registration`](crate::Handle::registration).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,6 +32,12 @@ pub enum Registration {
     },
     /// The kubelet had taken the plugin and has been gone for more than 5 s. It registers anew when it is back.
     Lost,
+    /// For 30 s the kubelet has neither taken nor refused the plugin, or it was lost for so long.
+    #[non_exhaustive]
+    Overdue {
+        /// What has been done for it, and how far the kubelet has come: paths included, in words for people.
+        tried: String,
+    },
 }
 
 impl Registration {
@@ -48,6 +57,7 @@ impl Registration {
             Self::Waiting { asked: true } => Some("it has called GetInfo and told no outcome".to_owned()),
             Self::Refused { reason } => Some(format!("it refused the plugin: {reason}")),
             Self::Lost => Some("it had registered the plugin and is gone".to_owned()),
+            Self::Overdue { tried } => Some(tried.clone()),
         }
     }
 }
@@ -55,6 +65,8 @@ impl Registration {
 /// What the kubelet did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// A connection to the registration socket.
+    Dialled,
     /// `GetInfo`.
     Asked,
     /// `NotifyRegistrationStatus`; the error holds the reason of a refusal.
@@ -70,9 +82,13 @@ pub(crate) type Events = mpsc::UnboundedSender<Event>;
 /// The kubelet holds its connection all the time; it reconnects at once when gRPC closed an idle one.
 const GAP: Duration = Duration::from_secs(5);
 
+/// Registration usually takes a second: the kubelet looks every second.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 /// All that is known of the kubelet.
 #[derive(Debug, Default)]
 struct Seen {
+    dialled: bool,
     asked: bool,
     notified: Option<Result<u64, String>>,
     registrations: u64,
@@ -84,6 +100,7 @@ struct Seen {
 impl Seen {
     fn apply(&mut self, event: Event, now: Instant) {
         match event {
+            Event::Dialled => self.dialled = true,
             Event::Asked => self.asked = true,
             Event::Notified(Ok(())) => {
                 self.registrations += 1;
@@ -116,18 +133,34 @@ impl Seen {
         }
     }
 
+    /// How far the kubelet has come.
+    fn progress(&self, lost: bool) -> Progress {
+        match self {
+            _ if lost => Progress::Lost,
+            Self { asked: true, .. } => Progress::Asked,
+            Self { dialled: true, .. } => Progress::Dialled,
+            _ => Progress::Nothing,
+        }
+    }
+
     /// When the view changes by itself.
     fn next_change(&self, now: Instant) -> Option<Instant> {
         self.alone_since.map(|since| since + GAP).filter(|at| *at > now)
     }
 }
 
-/// Turns events into states until all senders are gone.
-pub(crate) async fn follow(mut events: mpsc::UnboundedReceiver<Event>, state: watch::Sender<Registration>) {
+/// Turns events into states until all senders are gone. `look` sees what there is on the disk once the kubelet is overdue.
+pub(crate) async fn follow(
+    mut events: mpsc::UnboundedReceiver<Event>,
+    state: watch::Sender<Registration>,
+    look: impl Fn() -> Surroundings,
+    metrics: Metrics,
+) {
     let mut seen = Seen::default();
+    let mut delay = Delay::new(Instant::now());
     loop {
         let now = Instant::now();
-        let view = seen.view(now);
+        let view = delay.apply(seen.view(now), now, |lost| look().tried(seen.progress(lost)));
         state.send_if_modified(|old| {
             let changed = *old != view;
             if changed {
@@ -136,14 +169,57 @@ pub(crate) async fn follow(mut events: mpsc::UnboundedReceiver<Event>, state: wa
             }
             changed
         });
-        let change = seen.next_change(now);
+        let change = seen.next_change(now).into_iter().chain(delay.next_change(now)).min();
         tokio::select! {
             event = events.recv() => match event {
-                Some(event) => seen.apply(event, Instant::now()),
+                Some(event) => {
+                    if let Event::Notified(outcome) = &event {
+                        metrics.registration(outcome.is_ok());
+                    }
+                    seen.apply(event, Instant::now());
+                }
                 None => return,
             },
             () = sleep_until(change) => {}
         }
+    }
+}
+
+/// How long the kubelet has been missing.
+#[derive(Debug)]
+struct Delay {
+    /// Since when, if it is.
+    since: Option<Instant>,
+    /// What was found out for a state that is overdue.
+    told: Option<(Registration, String)>,
+}
+
+impl Delay {
+    fn new(now: Instant) -> Self {
+        Self { since: Some(now), told: None }
+    }
+
+    /// The state, or that the kubelet is overdue. `tried` is asked once for each state, with whether it was lost.
+    fn apply(&mut self, state: Registration, now: Instant, tried: impl Fn(bool) -> String) -> Registration {
+        if state.is_registered() {
+            (self.since, self.told) = (None, None);
+            return state;
+        }
+        let since = *self.since.get_or_insert(now);
+        // A reason from the kubelet says more than anything that can be seen from here.
+        if matches!(state, Registration::Refused { .. }) || now.duration_since(since) < PATIENCE {
+            return state;
+        }
+        if self.told.as_ref().is_none_or(|(of, _)| *of != state) {
+            let tried = tried(state == Registration::Lost);
+            self.told = Some((state, tried));
+        }
+        let tried = self.told.as_ref().map(|(_, tried)| tried.clone()).unwrap_or_default();
+        Registration::Overdue { tried }
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.since.map(|since| since + PATIENCE).filter(|at| *at > now)
     }
 }
 
@@ -156,7 +232,8 @@ async fn sleep_until(at: Option<Instant>) {
 
 fn log(state: &Registration) {
     match state {
-        Registration::Waiting { .. } => {}
+        // That it is overdue is told as an error of the background too, which is logged.
+        Registration::Waiting { .. } | Registration::Overdue { .. } => {}
         Registration::Registered { epoch } => tracing::info!(epoch, "registered by the kubelet"),
         Registration::Refused { reason } => tracing::error!(reason, "refused by the kubelet"),
         Registration::Lost => {
@@ -211,15 +288,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_does_not_come_is_overdue_after_thirty_seconds_and_who_refuses_is_not() {
+        let start = Instant::now();
+        let after = |delay: &mut Delay, state: &Registration, seconds| {
+            delay.apply(state.clone(), start + Duration::from_secs(seconds), |lost| format!("lost: {lost}"))
+        };
+        let overdue = |lost| Registration::Overdue { tried: format!("lost: {lost}") };
+        let waiting = Registration::Waiting { asked: false };
+        let refused = Registration::Refused { reason: "no".into() };
+        let mut delay = Delay::new(start);
+        assert_eq!(after(&mut delay, &waiting, 29), waiting);
+        assert_eq!(after(&mut delay, &waiting, 30), overdue(false));
+        assert_eq!(after(&mut delay, &refused, 31), refused);
+        let registered = Registration::Registered { epoch: 1 };
+        assert_eq!(after(&mut delay, &registered, 32), registered);
+        assert_eq!(after(&mut delay, &Registration::Lost, 33), Registration::Lost);
+        assert_eq!(after(&mut delay, &Registration::Lost, 62), Registration::Lost);
+        assert_eq!(after(&mut delay, &Registration::Lost, 63), overdue(true));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_vanished_kubelet_is_noticed_without_any_event() {
         let (events, received) = mpsc::unbounded_channel();
         let (state, mut seen) = watch::channel(Registration::Waiting { asked: false });
-        tokio::spawn(follow(received, state));
+        tokio::spawn(follow(received, state, Surroundings::default, Metrics::new()));
         events.send(Event::Connected).unwrap();
         events.send(OK).unwrap();
         seen.wait_for(Registration::is_registered).await.unwrap();
         events.send(Event::Disconnected).unwrap();
         seen.wait_for(|state| *state == Registration::Lost).await.unwrap();
+        let lost = Instant::now();
+        let overdue =
+            |state: &Registration| matches!(state, Registration::Overdue { tried } if tried.contains("gone"));
+        seen.wait_for(overdue).await.unwrap();
+        assert_eq!(lost.elapsed(), PATIENCE);
     }
 }

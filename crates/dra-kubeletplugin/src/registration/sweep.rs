@@ -6,13 +6,40 @@ use std::{
     time::Duration,
 };
 
-use tokio::net::UnixStream;
+use dra_resourceslice::DriverName;
+use tokio::{net::UnixStream, sync::watch};
 
-use crate::socket::inode_of;
+use super::Registration;
+use crate::{
+    paths::{Paths, is_dra_socket, is_registration_socket_of},
+    socket::inode_of,
+};
 
 /// A socket is dead if it refuses twice, this far apart, and is the same file both times: one that is just being
 /// made may refuse once.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Sweeps once the plugin is registered, and every ten minutes: the kubelet goes on dialling sockets of dead instances.
+pub(crate) async fn keep_swept(
+    driver: DriverName,
+    paths: Paths,
+    mut registration: watch::Receiver<Registration>,
+) {
+    if registration.wait_for(Registration::is_registered).await.is_err() {
+        return;
+    }
+    let ours = |name: &str| is_registration_socket_of(&driver, name);
+    loop {
+        let sweeps = [
+            Sweep { folder: &paths.registry, ours: &ours },
+            Sweep { folder: &paths.data, ours: &is_dra_socket },
+        ];
+        sweep_dead_sockets(&sweeps).await;
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
 
 /// A folder to sweep, and which names in it may be touched.
 pub(crate) struct Sweep<'a> {

@@ -11,36 +11,58 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 use tokio_stream::Stream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use crate::{
-    accepted::{Accepted, is_own},
+    accepted::{Accepted, Broken, is_own},
     registration::{Event, Events},
 };
 
 /// The connections that a listener accepts.
 pub(crate) struct Connections {
-    accepted: Accepted,
+    accepted: Accepted<UnixListener>,
     events: Events,
     count_own: bool,
+    end: CancellationToken,
 }
 
 /// One connection.
 pub(crate) struct Connection {
     stream: UnixStream,
+    /// Completes when all connections are to end, whatever their clients do.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Kept for what it says when it is dropped.
     _open: Option<Open>,
 }
 
 impl Connections {
-    /// `count_own`: whether connections from this very process are the kubelet's.
-    pub(crate) fn new(listener: UnixListener, events: Events, count_own: bool) -> Self {
-        Self { accepted: Accepted::new(listener), events, count_own }
+    /// `count_own`: whether connections from this very process are the kubelet's. All are cut once `end` is cancelled.
+    pub(crate) fn new(
+        listener: UnixListener,
+        events: Events,
+        count_own: bool,
+        end: CancellationToken,
+    ) -> (Self, Broken) {
+        let (accepted, broken) = Accepted::new(listener);
+        (Self { accepted, events, count_own, end }, broken)
     }
 
     fn admit(&self, stream: UnixStream) -> Connection {
         let counts = self.count_own || !is_own(stream.peer_cred().ok());
-        Connection { stream, _open: counts.then(|| Open::new(self.events.clone())) }
+        let ended = Box::pin(self.end.clone().cancelled_owned());
+        Connection { stream, ended, _open: counts.then(|| Open::new(self.events.clone())) }
+    }
+}
+
+impl Connection {
+    /// An error once the connection is to end. Asked by readers: a connection is always read from, and an error there
+    /// ends it as a whole.
+    fn cut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ended.as_mut().poll(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the plugin stops"));
+        }
+        Ok(())
     }
 }
 
@@ -81,6 +103,7 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.cut(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

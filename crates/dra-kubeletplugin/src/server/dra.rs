@@ -12,6 +12,7 @@ use std::{
 use dra_resourceslice::DriverName;
 use futures::future::join_all;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 use tracing::Instrument as _;
 
@@ -36,6 +37,8 @@ pub(crate) struct DraService<P: DriverPlugin> {
     metrics: Metrics,
     /// Numbers the calls.
     calls: Arc<AtomicU64>,
+    /// Has those that are under way.
+    under_way: TaskTracker,
 }
 
 impl<P: DriverPlugin> Clone for DraService<P> {
@@ -45,6 +48,7 @@ impl<P: DriverPlugin> Clone for DraService<P> {
             driver: self.driver.clone(),
             metrics: self.metrics.clone(),
             calls: Arc::clone(&self.calls),
+            under_way: self.under_way.clone(),
         }
     }
 }
@@ -57,8 +61,13 @@ struct Wanted {
 }
 
 impl<P: DriverPlugin> DraService<P> {
-    pub(crate) fn new(claims: Arc<Claims<P>>, driver: DriverName, metrics: Metrics) -> Self {
-        Self { claims, driver, metrics, calls: Arc::default() }
+    pub(crate) fn new(
+        claims: Arc<Claims<P>>,
+        driver: DriverName,
+        metrics: Metrics,
+        under_way: TaskTracker,
+    ) -> Self {
+        Self { claims, driver, metrics, calls: Arc::default(), under_way }
     }
 
     /// All claims at once, each judged alone: an error belongs to its claim, never to the call.
@@ -85,6 +94,7 @@ impl<P: DriverPlugin> DraService<P> {
         if wanted.is_empty() {
             return HashMap::new();
         }
+        let _under_way = self.under_way.token();
         let request = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let span = tracing::info_span!("call", driver = %self.driver, method = method.name(), request);
         let begun = Instant::now();

@@ -14,9 +14,6 @@ use crate::{
     wire::{health_v1 as v1, health_v1alpha1 as v1alpha1},
 };
 
-/// What the kubelet is told that we serve. It takes v1 if it knows it, whatever the order (kubelet 1.37).
-pub(crate) const HEALTH_VERSIONS: [&str; 2] = ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
-
 /// Serves the kubelet's streams until it is stopped.
 #[derive(Clone)]
 pub(crate) struct HealthService<N> {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use dra_kubeletplugin::{Device, DeviceHealth, DeviceRef, DriverResources, HealthTaints};
+use dra_kubeletplugin::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use dra_kubeletplugin::{
+    Device, DeviceHealth, DeviceRef, DriverResources, HealthTaints, HealthVersion, Wishes,
+};
+use dra_testkit::api::{Matcher, Verb};
 use dra_testkit::kubelet::{Health, HealthService};
 
 use crate::support::{DRIVER, NODE, Rig, SOON, TestDriver, eventually, soon};
@@ -39,6 +43,21 @@ async fn the_kubelet_hears_of_devices_and_of_each_change_in_both_versions() {
             .unwrap();
         health.forget(&gpu(0));
         wait_known(&rig, &[("gpu-0", Health::Unknown), ("gpu-1", Health::Unhealthy)]).await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_versions_that_are_wanted_are_offered() {
+    for (offered, service) in
+        [(HealthVersion::V1, HealthService::V1), (HealthVersion::V1Alpha1, HealthService::V1Alpha1)]
+    {
+        let rig = Rig::new();
+        let options = rig.options().health(true).health_versions([offered]);
+        let handle = rig.start_with(&TestDriver::new(), options).await;
+        let [plugin] = &rig.kubelet.registered()[..] else { panic!("one plugin") };
+        assert_eq!((plugin.health, plugin.advertised.len()), (Some(service), 3));
+        handle.health().report(gpu(0), DeviceHealth::healthy());
+        wait_known(&rig, &[("gpu-0", Health::Healthy)]).await;
     }
 }
 
@@ -92,24 +111,52 @@ async fn what_the_end_of_an_old_instance_takes_away_is_said_again() {
     wait_known(&rig, &[("gpu-0", Health::Healthy)]).await;
 }
 
+/// Publishes two GPUs and waits until they are there.
+async fn publish(wishes: &Wishes) {
+    let devices = ["gpu-0", "gpu-1"].map(|name| Device::named(name).unwrap());
+    let mut ticket = wishes.publish(DriverResources::single_pool(NODE.parse().unwrap(), devices));
+    soon("published", ticket.published()).await.unwrap();
+}
+
+/// Devices with a taint, and when they got it.
+fn tainted(rig: &Rig) -> Vec<(String, Time)> {
+    let slices = rig.slices();
+    let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
+    let taints = devices.flat_map(|device| device.taints.iter().flatten().map(|taint| (&device.name, taint)));
+    taints.map(|(device, taint)| (device.clone(), taint.time_added.clone().unwrap())).collect()
+}
+
+fn names(tainted: &[(String, Time)]) -> Vec<&str> {
+    tainted.iter().map(|(name, _)| name.as_str()).collect()
+}
+
 #[tokio::test]
 async fn a_device_that_does_not_work_is_tainted_until_it_does() {
     let rig = Rig::new();
     let options = rig.options().taint_unhealthy(HealthTaints::new("gpu.example.com/unhealthy"));
     let handle = rig.start_with(&TestDriver::new(), options).await;
-    let devices = ["gpu-0", "gpu-1"].map(|name| Device::named(name).unwrap());
-    let pool = NODE.parse().unwrap();
-    let mut ticket = handle.publish(DriverResources::single_pool(pool, devices));
-    soon("published", ticket.published()).await.unwrap();
-    let tainted = || -> Vec<String> {
-        let slices = rig.slices();
-        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        let tainted = devices.filter(|device| device.taints.iter().flatten().count() > 0);
-        tainted.map(|device| device.name.clone()).collect()
-    };
+    publish(&handle.wishes()).await;
     handle.health().report(gpu(1), DeviceHealth::unhealthy("hot"));
-    eventually("a taint", || tainted() == ["gpu-1"]).await;
+    eventually("a taint", || names(&tainted(&rig)) == ["gpu-1"]).await;
     handle.health().report(gpu(1), DeviceHealth::healthy());
-    eventually("no taint", || tainted().is_empty()).await;
-    ticket.published().await.expect("the wish is the same");
+    eventually("no taint", || tainted(&rig).is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_is_reported_before_it_is_published_is_tainted_from_the_first_write_and_over_a_restart() {
+    let rig = Rig::new();
+    let options = || rig.options().taint_unhealthy(HealthTaints::new("gpu.example.com/unhealthy"));
+    let first = rig.start_with(&TestDriver::new(), options()).await;
+    first.health().report(gpu(1), DeviceHealth::unhealthy("hot"));
+    publish(&first.wishes()).await;
+    let before = tainted(&rig);
+    assert_eq!(names(&before), ["gpu-1"]);
+    soon("shut down", first.shutdown()).await.unwrap();
+
+    let second = rig.start_with(&TestDriver::new(), options()).await;
+    second.health().report(gpu(1), DeviceHealth::unhealthy("too hot"));
+    publish(&second.wishes()).await;
+    assert_eq!(tainted(&rig), before);
+    let writes = |verb| rig.api.count(&Matcher::any().verb(verb).resource("resourceslices"));
+    assert_eq!((writes(Verb::Create), writes(Verb::Update)), (1, 0));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::support::{Rig, TestDriver, device, eventually, fail, soon, usual};
+use crate::support::{Rig, TestDriver, device, eventually, fail, usual};
 
 /// A driver whose prepares wait for a permit each.
 fn held_up(driver: &TestDriver) -> Arc<Semaphore> {
@@ -160,29 +160,6 @@ async fn an_unprepare_that_cannot_wait_any_longer_says_that_prepare_still_runs()
     gate.add_permits(1);
     rig.unprepare_one(&one).await.unwrap();
     assert_eq!(rig.files(), rig.files_of(&[&two]));
-}
-
-#[tokio::test]
-async fn a_shut_down_waits_for_a_prepare_that_is_running() {
-    let (rig, driver) = (Rig::new(), TestDriver::new());
-    let gate = held_up(&driver);
-    let handle = rig.start(&driver).await;
-    let claim = rig.claim("one", &[device("gpu-0")]);
-    let stop = async {
-        driver.wait_for("prepare one: gpu-0").await;
-        let registry = rig.node.plugins_registry();
-        let shutdown = handle.shutdown();
-        let release = async {
-            eventually("no registration socket", || std::fs::read_dir(&registry).unwrap().next().is_none())
-                .await;
-            gate.add_permits(1);
-        };
-        tokio::join!(shutdown, release).0
-    };
-    let (prepared, stopped) = soon("stopped", async { tokio::join!(rig.prepare_one(&claim), stop) }).await;
-    stopped.unwrap();
-    assert_eq!(prepared.unwrap().len(), 1);
-    assert_eq!(rig.files(), rig.files_of(&[&claim]));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What stands around the nodes of one script: an API server with a handful of claims.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::ResourceClaim;
@@ -28,6 +29,8 @@ pub(crate) struct Lab {
     pub(crate) api: ApiServer,
     pub(crate) served: ServedApi,
     claims: BTreeMap<&'static str, ClaimRef>,
+    /// Devices that claims had with an earlier allocation.
+    former: RefCell<BTreeMap<String, Vec<String>>>,
 }
 
 impl Lab {
@@ -45,7 +48,7 @@ impl Lab {
             (*name, ClaimRef::from(&api.put(&claim).unwrap()))
         });
         let claims = claims.collect();
-        Self { served: api.serve().await.unwrap(), api, claims }
+        Self { served: api.serve().await.unwrap(), api, claims, former: RefCell::default() }
     }
 
     pub(crate) fn claim(&self, name: &str) -> ClaimRef {
@@ -67,12 +70,18 @@ impl Lab {
         results.into_iter().map(|result| result.device).collect()
     }
 
+    /// The devices that it had with an earlier allocation. Kubelets before 1.37 go on asking for their CDI names.
+    pub(crate) fn former_devices(&self, name: &str) -> Vec<String> {
+        self.former.borrow().get(name).cloned().unwrap_or_default()
+    }
+
     pub(crate) fn delete(&self, name: &str) {
         assert!(self.api.remove::<ResourceClaim>(("default", name)));
     }
 
     /// Takes the claim's allocation away and gives it another one; it stays the same object.
     pub(crate) fn allocate_anew(&self, name: &str, devices: &[&str]) {
+        self.former.borrow_mut().insert(name.to_owned(), self.devices(name));
         for status in [json!({}), allocated(devices)] {
             let mut stored: ResourceClaim = self.api.get(("default", name)).unwrap();
             stored.status = serde_json::from_value(status).unwrap();

@@ -61,6 +61,16 @@ fn a_repair_that_dies_at_any_point_can_be_done_again() {
 }
 
 #[test]
+fn a_release_that_dies_at_any_point_can_be_done_again() {
+    let points = Mutex::new(0);
+    side_by_side(&[()], async |()| *points.lock().unwrap() = run::kill_release_everywhere().await);
+    let points = points.into_inner().unwrap();
+    println!("{points} kill points of a release, all finished by the next");
+    // Of the prepared claim mark, driver, CDI file, metadata, record; of the started one less; of the adopted one only that.
+    assert!(points >= 12, "{points}");
+}
+
+#[test]
 fn every_point_in_the_sources_is_one_that_a_script_dies_at() {
     let names = points::in_the_sources();
     let scripts = scripts::all();

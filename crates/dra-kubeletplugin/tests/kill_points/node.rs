@@ -87,7 +87,7 @@ impl Node {
         Hardware::new(self.path()).prepare_by_another(claim, device);
         fs::create_dir_all(self.cdi()).unwrap();
         let foreign = format!(
-            r#"{{"cdiVersion":"0.5.0","kind":"k8s.{DRIVER}/other","devices":[{{"name":"{claim}","containerEdits":{{"env":["DEVICE={device}"]}}}}]}}"#
+            r#"{{"cdiVersion":"0.5.0","kind":"k8s.{DRIVER}/claim","devices":[{{"name":"{claim}-{device}","containerEdits":{{"env":["DEVICE={device}"]}}}}]}}"#
         );
         fs::write(self.cdi().join(foreign_cdi_file(claim)), foreign).unwrap();
     }

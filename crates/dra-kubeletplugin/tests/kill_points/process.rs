@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use dra_kubeletplugin::Options;
 use dra_kubeletplugin::kube::{Client, Config};
-use dra_kubeletplugin::state::{self, StateLocation};
+use dra_kubeletplugin::state::{self, Release, StateLocation};
 use dra_testkit::api::{Matcher, Verb};
 use dra_testkit::kubelet::{ClaimRef, Kubelet, KubeletError, PreparedDevice};
 
@@ -25,8 +25,8 @@ const ROOT: &str = "KILL_POINTS_ROOT";
 const API: &str = "KILL_POINTS_API";
 const BOOT: &str = "KILL_POINTS_BOOT";
 
-/// Makes the process repair the node's records instead.
-const REPAIR: &str = "KILL_POINTS_REPAIR";
+/// Makes the process do something with the node's records instead: `repair` or `release`.
+const COMMAND: &str = "KILL_POINTS_COMMAND";
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,12 +50,8 @@ pub(crate) fn run_the_plugin() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let root = PathBuf::from(variable(ROOT));
-        if std::env::var_os(REPAIR).is_some() {
-            let mut location = StateLocation::new(DRIVER.parse().unwrap());
-            location.kubelet_root = root.join("kubelet");
-            location.cdi_root = root.join("cdi");
-            state::repair(&location).await.unwrap();
-            return;
+        if let Ok(command) = std::env::var(COMMAND) {
+            return put_right(&root, &command).await;
         }
         let client = Client::try_from(Config::new(variable(API).parse().unwrap())).unwrap();
         let options = Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), client)
@@ -65,6 +61,22 @@ pub(crate) fn run_the_plugin() {
         let handle = options.start(Hardware::new(&root)).await.unwrap();
         handle.wait().await.unwrap();
     });
+}
+
+/// A command on the state of the node.
+async fn put_right(root: &Path, command: &str) {
+    let mut location = StateLocation::new(DRIVER.parse().unwrap());
+    location.kubelet_root = root.join("kubelet");
+    location.cdi_root = root.join("cdi");
+    if command == "repair" {
+        state::repair(&location).await.unwrap();
+        return;
+    }
+    location.boot_id = Some(std::env::var(BOOT).unwrap());
+    let released = state::release(&location, Hardware::new(root), &Release::All).await.unwrap();
+    for one in released {
+        one.outcome.unwrap_or_else(|error| panic!("{}: {error}", one.claim));
+    }
 }
 
 /// What makes the process die or fail.
@@ -87,12 +99,17 @@ impl Fault {
 #[derive(Debug)]
 pub(crate) struct Died;
 
-/// Repairs the node's records in a process of its own, which may be made to die.
-pub(crate) async fn repair(node: &Node, death: Option<&str>) -> Result<(), Died> {
+/// Runs a command on the node's records in a process of its own, which may be made to die.
+pub(crate) async fn run_command(
+    node: &Node,
+    command_name: &str,
+    boot: &str,
+    death: Option<&str>,
+) -> Result<(), Died> {
     let log = File::options().create(true).append(true).open(node.log()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", ENTRY, "--nocapture", "--test-threads=1"]);
-    command.env(ROOT, node.path()).env(REPAIR, "1");
+    command.env(ROOT, node.path()).env(COMMAND, command_name).env(BOOT, boot);
     command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
     match death {
         Some(death) => command.env("DRA_FAULT_POINT", death),

@@ -4,8 +4,8 @@ use dra_testkit::api::{ApiStatus, Matcher, Verb};
 
 use crate::lab::{DRIVER, Lab};
 use crate::node::Node;
-use crate::process::{Died, Fault, Plugin, repair};
-use crate::scripts::{Change, Life, Script, Step};
+use crate::process::{Died, Fault, Plugin, run_command};
+use crate::scripts::{Change, FIRST, Life, Script, Step};
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,9 +99,10 @@ pub(crate) async fn kill_repair_everywhere() -> usize {
     let mut points = 0;
     loop {
         let node = before.copy();
-        let died = repair(&node, Some(&format!("*:{}", points + 1))).await.is_err();
+        let repair = async |death: Option<&str>| run_command(&node, "repair", FIRST, death).await;
+        let died = repair(Some(&format!("*:{}", points + 1))).await.is_err();
         let at = format!("repair killed at step {}", points + 1);
-        repair(&node, None).await.unwrap_or_else(|_| panic!("{at}: nothing kills it"));
+        repair(None).await.unwrap_or_else(|_| panic!("{at}: nothing kills it"));
         let state = node.state();
         let left: Vec<&str> = state.records.iter().map(|record| record.uid.as_str()).collect();
         assert_eq!(left, [lab.uid("b")], "{at}");
@@ -111,6 +112,42 @@ pub(crate) async fn kill_repair_everywhere() -> usize {
         let again = Life::of(&[Step::Prepare("b"), Step::Unprepare("b")]);
         let lived = live(&lab, &node, &again, &Fault::default(), &at).await;
         assert!(!lived.died, "{at}");
+        if !died {
+            return points;
+        }
+        points += 1;
+    }
+}
+
+/// A driver leaves a node with claims in all states, and its release dies at its first step, at its second, and so on. Done
+/// again it comes to its end. Gives how many steps there are.
+pub(crate) async fn kill_release_everywhere() -> usize {
+    let (lab, before) = (Lab::new().await, Node::new());
+    before.prepare_by_another(lab.uid("b"), "gpu-1");
+    let prepares = Life::of(&[Step::Prepare("told"), Step::Prepare("a")]).dies_at("driver.after-prepare:2");
+    assert!(live(&lab, &before, &prepares, &prepares.fault, "before the release").await.died);
+    let mut points = 0;
+    loop {
+        let node = before.copy();
+        let release = async |death: Option<&str>| run_command(&node, "release", FIRST, death).await;
+        let died = release(Some(&format!("*:{}", points + 1))).await.is_err();
+        let at = format!("release killed at step {}", points + 1);
+        node.state().check(Some(FIRST), &at);
+        release(None).await.unwrap_or_else(|_| panic!("{at}: nothing kills it"));
+        // What the other program has prepared is as it was.
+        let state = node.state();
+        state.check(Some(FIRST), &at);
+        assert!(
+            state.records.is_empty() && state.cdi.is_empty() && state.metadata.is_empty(),
+            "{at}: {state:#?}"
+        );
+        assert_eq!(state.hardware.keys().collect::<Vec<_>>(), ["gpu-1"], "{at}");
+        assert_eq!((state.foreign_cdi.len(), state.old_books.len()), (1, 1), "{at}");
+        // The driver may come back, and the pods end.
+        let again = Life::of(&[Step::Unprepare("told"), Step::Unprepare("a"), Step::Unprepare("b")]);
+        let lived = live(&lab, &node, &again, &Fault::default(), &at).await;
+        assert!(!lived.died, "{at}");
+        node.state().check_nothing_left(&at);
         if !died {
             return points;
         }
@@ -249,6 +286,10 @@ async fn perform(
             assert!(error.contains("this device is broken"), "{at}: {error}");
             check_absent(lab, node, "bad", at);
         }
+        Step::Refused(name) => {
+            let error = plugin.prepare(&lab.claim(name)).await?.expect_err("another has its device");
+            assert!(error.contains("is held by claim"), "{at}: {error}");
+        }
         Step::Prepare(name) => {
             let devices = match plugin.prepare(&lab.claim(name)).await? {
                 Ok(devices) => devices,
@@ -257,13 +298,18 @@ async fn perform(
             let told: Vec<&str> = devices.iter().map(|device| device.device_name.as_str()).collect();
             assert_eq!(told, lab.devices(name), "{at}");
             let can_inject = node.cdi_devices();
-            for device in &devices {
-                let id = format!("k8s.{DRIVER}/claim={}-{}", lab.uid(name), device.device_name);
-                assert_eq!(device.cdi_device_ids, [id.as_str()], "{at}");
+            for device in lab.former_devices(name) {
+                let id = format!("k8s.{DRIVER}/claim={}-{device}", lab.uid(name));
                 assert!(can_inject.contains(&id), "{at}: {id}: {can_inject:?}");
             }
             let state = node.state();
             let record = state.record(lab.uid(name)).unwrap_or_else(|| panic!("{at}: {state:#?}"));
+            let apart = if record.foreign_cdi.is_some() { "-adopted" } else { "" };
+            for device in &devices {
+                let id = format!("k8s.{DRIVER}/claim={}-{}{apart}", lab.uid(name), device.device_name);
+                assert_eq!(device.cdi_device_ids, [id.as_str()], "{at}");
+                assert!(can_inject.contains(&id), "{at}: {id}: {can_inject:?}");
+            }
             state.check_prepared(record, at);
         }
         Step::Unprepare(name) => {

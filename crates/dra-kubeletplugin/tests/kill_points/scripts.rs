@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Prepare(&'static str),
     /// The kubelet wants a claim unprepared.
     Unprepare(&'static str),
+    /// The kubelet wants a claim prepared whose device another claim has.
+    Refused(&'static str),
     /// Wait until no record tells of the claim.
     Collected(&'static str),
     /// Wait until the plugin has asked the API server about the claim.
@@ -50,9 +52,9 @@ pub(crate) enum Change {
     PreparedByAnother(&'static str, &'static str),
 }
 
-use Step::{Asked, Collected, LoseCdiFolder, LoseMetadataFolder, Prepare, Unprepare};
+use Step::{Asked, Collected, LoseCdiFolder, LoseMetadataFolder, Prepare, Refused, Unprepare};
 
-const FIRST: &str = "boot-1";
+pub(crate) const FIRST: &str = "boot-1";
 
 /// All stories.
 pub(crate) fn all() -> Vec<Script> {
@@ -95,6 +97,20 @@ fn calls() -> Vec<Script> {
             "prepare of a claim with a new allocation",
             vec![life(&[Prepare("a")])],
             life(&[Prepare("a")]),
+            &["a"],
+        )
+        .with(Change::AllocateAnew("a", "gpu-1")),
+        Script::new(
+            "prepare of a claim with a new allocation after a reboot",
+            vec![life(&[Prepare("a")])],
+            Life { boot: "boot-2", ..life(&[Prepare("a")]) },
+            &["a"],
+        )
+        .with(Change::AllocateAnew("a", "gpu-1")),
+        Script::new(
+            "prepare of a claim with a new allocation, whose device another has for a while",
+            vec![life(&[Prepare("a"), Prepare("b")])],
+            life(&[Refused("a"), Unprepare("b"), Prepare("a")]),
             &["a"],
         )
         .with(Change::AllocateAnew("a", "gpu-1")),
@@ -321,7 +337,7 @@ impl Life {
         life(steps)
     }
 
-    fn dies_at(mut self, point: &str) -> Self {
+    pub(crate) fn dies_at(mut self, point: &str) -> Self {
         self.fault.death = Some(point.to_owned());
         self
     }

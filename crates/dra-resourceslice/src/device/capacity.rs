@@ -9,7 +9,7 @@ pub struct Capacity {
     /// How much there is in all.
     pub value: Quantity,
     /// What a request may take of it. Only for devices that allow multiple allocations.
-    pub request_policy: Option<RequestPolicy>,
+    pub request_policy: Option<Box<RequestPolicy>>,
 }
 
 impl Capacity {
@@ -22,7 +22,7 @@ impl Capacity {
     /// Sets the request policy.
     #[must_use]
     pub fn with_policy(mut self, policy: RequestPolicy) -> Self {
-        self.request_policy = Some(policy);
+        self.request_policy = Some(Box::new(policy));
         self
     }
 }

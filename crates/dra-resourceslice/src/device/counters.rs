@@ -1,7 +1,6 @@
 //! Shared counters: how partitions of one device exclude each other.
 
-use std::collections::BTreeMap;
-
+use super::SortedMap;
 use crate::{DeviceName, InvalidName, Quantity};
 
 /// A named set of counters that devices of the same pool draw on (`spec.sharedCounters[]`).
@@ -9,7 +8,7 @@ use crate::{DeviceName, InvalidName, Quantity};
 #[must_use]
 pub struct CounterSet {
     pub(crate) name: DeviceName,
-    pub(crate) counters: BTreeMap<DeviceName, Quantity>,
+    pub(crate) counters: SortedMap<DeviceName, Quantity>,
 }
 
 impl CounterSet {
@@ -18,7 +17,7 @@ impl CounterSet {
     /// # Errors
     /// [`InvalidName`] when the name is not a DNS label.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
-        Ok(Self { name: DeviceName::new(name)?, counters: BTreeMap::new() })
+        Ok(Self { name: DeviceName::new(name)?, counters: SortedMap::new() })
     }
 
     /// Adds a counter and its total.
@@ -51,7 +50,7 @@ impl CounterSet {
 #[must_use]
 pub struct CounterConsumption {
     pub(crate) counter_set: DeviceName,
-    pub(crate) counters: BTreeMap<DeviceName, Quantity>,
+    pub(crate) counters: SortedMap<DeviceName, Quantity>,
     pub(crate) compatibility_groups: Vec<DeviceName>,
 }
 
@@ -63,7 +62,7 @@ impl CounterConsumption {
     pub fn new(counter_set: &str) -> Result<Self, InvalidName> {
         Ok(Self {
             counter_set: DeviceName::new(counter_set)?,
-            counters: BTreeMap::new(),
+            counters: SortedMap::new(),
             compatibility_groups: Vec::new(),
         })
     }

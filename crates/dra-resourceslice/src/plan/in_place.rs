@@ -3,37 +3,51 @@
 //! They are possible when no state between two of the writes looks whole to consumers: above all when one slice
 //! changes, when slices are missing, and when a plan was interrupted.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Observed, Plan, Wished, Write, matching::Matching, renewed::create};
-use crate::{PoolWish, slice_name::index_of};
+use super::{
+    Observed,
+    draft::{Draft, Step, Wished, create, update},
+    matching::Matching,
+};
+use crate::slice_name::index_of;
 
 /// The plan, or nothing if the generation must rise.
-pub(super) fn plan(wish: &PoolWish, wished: &[Wished], observed: &Observed<'_>) -> Option<Plan> {
-    if observed.slices.is_empty() || observed.generation < wish.min_generation {
+pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Option<Draft> {
+    if observed.slices.is_empty() || observed.generation < wished.wish().min_generation {
         return None;
     }
-    let count = wished.len();
+    let count = wished.parts.len();
     let generation = observed.generation;
-    let matching =
-        Matching::none(count, observed).by_content(wished, observed).by_index(observed).by_order(observed);
+    let steps = steps(&wished.at(generation), observed).filter(|steps| steps.is_safe(count))?;
+    Some(Draft { steps: steps.in_order(), generation, slices: count, needs_fresh_list: false })
+}
+
+/// The steps, or nothing if there are not enough names.
+fn steps(wished: &Arc<Wished>, observed: &Observed<'_>) -> Option<Steps> {
+    let count = wished.parts.len();
+    let matching = Matching::none(count, observed)
+        .by_content(&wished.parts, observed)
+        .by_index(observed)
+        .by_order(observed);
     let mut steps = Steps::default();
     let mut free = free_indices(observed, count);
-    for (position, (slice, found)) in wished.iter().zip(&matching.matches).enumerate() {
+    for (position, (part, found)) in wished.parts.iter().zip(&matching.matches).enumerate() {
         let Some(found) = found.map(|found| &observed.slices[found]) else {
             let index = free.take(&position).or_else(|| free.pop_first())?;
-            steps.added.push(create(wish, index, count, slice.at(generation, count)));
+            steps.added.push(create(wished, position, index));
             continue;
         };
+        let write = || update(wished, position, found.metadata(wished.wish()));
         let count_is_right = usize::try_from(found.count()) == Ok(count);
         if !found.current {
-            steps.added.push(found.update(wish, slice.at(generation, count)));
-        } else if !count_is_right || found.content != slice.stored {
-            steps.changed.push((found.count(), found.update(wish, slice.at(generation, count))));
+            steps.added.push(write());
+        } else if !count_is_right || found.slice.content != part.stored {
+            steps.changed.push((found.count(), write()));
         } else {
             steps.kept.push(found.count());
-            if !found.has_owner(wish) {
-                steps.unseen.push(found.update(wish, found.object.spec.clone()));
+            if !found.has_owner(wished.wish()) {
+                steps.unseen.push(write());
             }
         }
     }
@@ -44,12 +58,7 @@ pub(super) fn plan(wish: &PoolWish, wished: &[Wished], observed: &Observed<'_>) 
             steps.unseen.push(left_over.delete());
         }
     }
-    steps.is_safe(count).then(|| Plan {
-        writes: steps.in_order(),
-        generation,
-        slices: count,
-        needs_fresh_list: false,
-    })
+    Some(steps)
 }
 
 /// The writes by what they do to the set of current slices. The numbers are the slices' counts before.
@@ -58,20 +67,20 @@ struct Steps {
     /// Current slices that stay as they are.
     kept: Vec<i64>,
     /// Changes of current slices.
-    changed: Vec<(i64, Write)>,
+    changed: Vec<(i64, Step)>,
     /// New current slices, made or taken over from an older generation.
-    added: Vec<Write>,
+    added: Vec<Step>,
     /// Current slices that go.
-    surplus: Vec<(i64, Write)>,
+    surplus: Vec<(i64, Step)>,
     /// Writes that consumers do not see: old generations and owners.
-    unseen: Vec<Write>,
+    unseen: Vec<Step>,
 }
 
 impl Steps {
     /// Whether no state after a write but the last looks whole: as many current slices as one of them says.
     fn is_safe(&self, count: usize) -> bool {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let before = |steps: &[(i64, Write)]| -> Vec<i64> { steps.iter().map(|(count, _)| *count).collect() };
+        let before = |steps: &[(i64, Step)]| -> Vec<i64> { steps.iter().map(|(count, _)| *count).collect() };
         let (changed, surplus) = (before(&self.changed), before(&self.surplus));
         let visible = changed.len() + self.added.len() + surplus.len();
         (1..visible).all(|done| {
@@ -84,9 +93,9 @@ impl Steps {
         })
     }
 
-    fn in_order(self) -> Vec<Write> {
-        let changed = self.changed.into_iter().map(|(_, write)| write);
-        let surplus = self.surplus.into_iter().map(|(_, write)| write);
+    fn in_order(self) -> Vec<Step> {
+        let changed = self.changed.into_iter().map(|(_, step)| step);
+        let surplus = self.surplus.into_iter().map(|(_, step)| step);
         changed.chain(self.added).chain(surplus).chain(self.unseen).collect()
     }
 }

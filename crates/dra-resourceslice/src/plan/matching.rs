@@ -1,6 +1,6 @@
 //! Which observed slice becomes which wished one.
 
-use super::{Observed, Wished};
+use super::{Observed, draft::WishedPart};
 use crate::slice_name::index_of;
 
 /// For each wished slice the observed one that becomes it, as an index into `Observed::slices`.
@@ -15,11 +15,11 @@ impl Matching {
     }
 
     /// Matches current slices that have the content already, whatever their names.
-    pub(super) fn by_content(mut self, wished: &[Wished], observed: &Observed<'_>) -> Self {
-        for (index, wished_slice) in wished.iter().enumerate() {
+    pub(super) fn by_content(mut self, wished: &[WishedPart], observed: &Observed<'_>) -> Self {
+        for (index, part) in wished.iter().enumerate() {
             let same = |candidate: usize| {
-                let slice = &observed.slices[candidate];
-                slice.current && slice.content == wished_slice.stored
+                let candidate = &observed.slices[candidate];
+                candidate.current && candidate.slice.content == part.stored
             };
             // Of several with the same content, the one whose name has the right index.
             let named = |candidate: usize| {

@@ -18,7 +18,9 @@ use super::*;
 use crate::{
     Capacity, CounterConsumption, CounterSet, Device, DriverName, Feature, NodeName, NodeOperation,
     Placement, Pool, PoolName, PoolWish, QualifiedName, Quantity, RequestPolicy, Scope, Slice, Taint,
-    features::Features, slice_name::slice_name, test_api::TestApi,
+    features::{self, Features},
+    slice_name::slice_name,
+    test_api::TestApi,
 };
 
 pub(super) struct Case {

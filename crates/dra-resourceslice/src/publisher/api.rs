@@ -8,13 +8,14 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams, Preconditions},
 };
 
-use crate::{Action, PublishError, Scope};
+use crate::{Action, PublishError, Scope, observed::ObservedSlice};
 
 /// The longest time that a request may take.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The same for a page of a list, which can be megabytes.
+/// The same for a page of a list, which can be a megabyte.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
-const PAGE: u32 = 100;
+/// How many slices a page has. A slice of 128 devices takes half a megabyte until it is read.
+const PAGE: u32 = 16;
 
 /// The slices of a scope, in the API.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub(super) struct SliceApi {
 /// A list of slices, and the version of the collection that it shows.
 #[derive(Debug)]
 pub(super) struct Listed {
-    pub(super) slices: Vec<ResourceSlice>,
+    pub(super) slices: Vec<ObservedSlice>,
     pub(super) version: String,
 }
 
@@ -51,7 +52,7 @@ impl SliceApi {
         loop {
             let page =
                 within(Action::List, || "ResourceSlices".to_owned(), self.slices.list(&params)).await?;
-            slices.extend(page.items);
+            slices.extend(page.items.into_iter().map(ObservedSlice::of));
             let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(Listed { slices, version: page.metadata.resource_version.unwrap_or_default() });
             };

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
-
-use crate::Scope;
+use crate::{Scope, observed::ObservedSlice};
 
 /// The slices by name.
 #[derive(Debug)]
 pub(super) struct Cache {
     scope: Scope,
-    slices: BTreeMap<String, ResourceSlice>,
+    slices: BTreeMap<String, ObservedSlice>,
     /// UIDs of the slices deleted last, so that a late event does not bring one back.
     deleted: VecDeque<String>,
     listed: bool,
@@ -30,17 +28,17 @@ impl Cache {
     }
 
     /// The slices of a pool.
-    pub(super) fn pool(&self, pool: &str) -> impl Iterator<Item = &ResourceSlice> {
-        self.slices.values().filter(move |slice| slice.spec.pool.name == pool)
+    pub(super) fn pool(&self, pool: &str) -> impl Iterator<Item = &ObservedSlice> {
+        self.slices.values().filter(move |slice| slice.pool == pool)
     }
 
     /// The names of all pools that have slices.
     pub(super) fn pools(&self) -> BTreeSet<String> {
-        self.slices.values().map(|slice| slice.spec.pool.name.clone()).collect()
+        self.slices.values().map(|slice| slice.pool.clone()).collect()
     }
 
     /// Takes over a whole list, but for what is newer than the list.
-    pub(super) fn replace(&mut self, list: Vec<ResourceSlice>, version: &str) {
+    pub(super) fn replace(&mut self, list: Vec<ObservedSlice>, version: &str) {
         let mut old = std::mem::take(&mut self.slices);
         if let Some(version) = parse(version) {
             old.retain(|_, slice| resource_version(slice).is_some_and(|newer| newer > version));
@@ -53,33 +51,25 @@ impl Cache {
     }
 
     /// Takes over a slice from an event or an answer. Returns its pool if that made a difference.
-    pub(super) fn insert(&mut self, mut slice: ResourceSlice) -> Option<String> {
+    pub(super) fn insert(&mut self, slice: ObservedSlice) -> Option<String> {
         let name = slice.metadata.name.clone()?;
         if slice.metadata.uid.as_ref().is_some_and(|uid| self.deleted.contains(uid)) {
             return None;
         }
-        if !self.scope.contains(&slice) {
-            return self.slices.remove(&name).map(|old| old.spec.pool.name);
+        if !self.scope.contains_observed(&slice) {
+            return self.slices.remove(&name).map(|old| old.pool);
         }
         if self.slices.get(&name).is_some_and(|known| is_known(known, &slice)) {
             return None;
         }
-        // Nobody here needs them, and they are half of a small slice.
-        slice.metadata.managed_fields = None;
-        let pool = slice.spec.pool.name.clone();
+        let pool = slice.pool.clone();
         self.slices.insert(name, slice);
         Some(pool)
     }
 
     /// Takes out a slice that was deleted, unless the one that is here is another of the same name. Returns its
     /// pool if that made a difference.
-    pub(super) fn remove(&mut self, slice: &ResourceSlice) -> Option<String> {
-        let name = slice.metadata.name.as_deref()?;
-        self.remove_by_uid(name, slice.metadata.uid.as_deref())
-    }
-
-    /// Takes out the slice of this name, if it has this UID.
-    pub(super) fn remove_by_uid(&mut self, name: &str, uid: Option<&str>) -> Option<String> {
+    pub(super) fn remove(&mut self, name: &str, uid: Option<&str>) -> Option<String> {
         self.deleted.extend(uid.map(ToOwned::to_owned));
         if self.deleted.len() > REMEMBERED {
             self.deleted.pop_front();
@@ -88,12 +78,12 @@ impl Cache {
         if uid.is_some() && known.metadata.uid.as_deref() != uid {
             return None;
         }
-        self.slices.remove(name).map(|slice| slice.spec.pool.name)
+        self.slices.remove(name).map(|slice| slice.pool)
     }
 }
 
 /// Whether the event is not news: the known slice is of the same or of a later version.
-fn is_known(known: &ResourceSlice, event: &ResourceSlice) -> bool {
+fn is_known(known: &ObservedSlice, event: &ObservedSlice) -> bool {
     match (resource_version(known), resource_version(event)) {
         (Some(known), Some(event)) => known >= event,
         _ => false,
@@ -101,7 +91,7 @@ fn is_known(known: &ResourceSlice, event: &ResourceSlice) -> bool {
 }
 
 /// Resource versions of one kind are ordered numbers (KEP-5504); text that is none is taken for the latest.
-fn resource_version(slice: &ResourceSlice) -> Option<u64> {
+fn resource_version(slice: &ObservedSlice) -> Option<u64> {
     parse(slice.metadata.resource_version.as_deref()?)
 }
 
@@ -114,7 +104,7 @@ mod tests {
     use super::*;
     use crate::{DriverName, NodeName};
     use k8s_openapi::{
-        api::resource::v1::{ResourcePool, ResourceSliceSpec},
+        api::resource::v1::{ResourcePool, ResourceSlice, ResourceSliceSpec},
         apimachinery::pkg::apis::meta::v1::ObjectMeta,
     };
 
@@ -122,8 +112,8 @@ mod tests {
         Cache::new(Scope::node(DriverName::new("d").unwrap(), NodeName::new("n").unwrap()))
     }
 
-    fn slice(name: &str, uid: &str, version: u64) -> ResourceSlice {
-        ResourceSlice {
+    fn slice(name: &str, uid: &str, version: u64) -> ObservedSlice {
+        ObservedSlice::of(ResourceSlice {
             metadata: ObjectMeta {
                 name: Some(name.into()),
                 uid: Some(uid.into()),
@@ -136,7 +126,7 @@ mod tests {
                 pool: ResourcePool { name: "p".into(), ..Default::default() },
                 ..Default::default()
             },
-        }
+        })
     }
 
     fn versions(cache: &Cache) -> Vec<String> {
@@ -156,10 +146,10 @@ mod tests {
     fn a_late_event_does_not_bring_a_deleted_slice_back() {
         let mut cache = cache();
         cache.insert(slice("a", "1", 10));
-        assert_eq!(cache.remove(&slice("a", "1", 11)).as_deref(), Some("p"));
+        assert_eq!(cache.remove("a", Some("1")).as_deref(), Some("p"));
         assert_eq!(cache.insert(slice("a", "1", 10)), None);
         assert_eq!(cache.insert(slice("a", "2", 12)).as_deref(), Some("p"));
-        assert_eq!(cache.remove(&slice("a", "1", 11)), None, "the new one of that name stays");
+        assert_eq!(cache.remove("a", Some("1")), None, "the new one of that name stays");
         assert_eq!(versions(&cache), ["12"]);
     }
 
@@ -179,7 +169,7 @@ mod tests {
     fn slices_of_others_are_not_kept() {
         let mut cache = cache();
         let mut foreign = slice("a", "1", 1);
-        foreign.spec.node_name = Some("other".into());
+        foreign.node_name = Some("other".into());
         assert_eq!(cache.insert(foreign), None);
         assert!(cache.pools().is_empty());
     }

@@ -4,37 +4,34 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 
 use super::{pool_task::PoolTask, task::Task};
 use crate::{
-    Feature, PoolName, PoolWish, PublishError, Write,
+    Feature, PoolName, PoolWish, PublishError,
     equal::ContentDigest,
     features::{self, Features},
-    plan,
+    plan::{Step, draft},
 };
 
 impl Task {
     /// Finds out which fields the API server drops, if that decides whether there is anything to write: a dry run
     /// of one write costs less than writing all slices only to see them unchanged. Returns whether it has learned
     /// something.
-    pub(super) async fn probe(
-        &mut self,
-        name: &PoolName,
-        pool: &mut PoolTask,
-        wish: &PoolWish,
-        observed: &[ResourceSlice],
-    ) -> bool {
-        let dropping = |dropped: Features| PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
-        let slices =
-            plan(&dropping(Features::new()), observed).writes.into_iter().filter_map(|write| match write {
-                // A slice whose name has no index would be made anew.
-                Write::Create(slice) | Write::Update(slice) => Some((features::used(&slice.spec), slice)),
-                Write::Delete { .. } => None,
-            });
+    pub(super) async fn probe(&mut self, name: &PoolName, pool: &mut PoolTask, wish: &PoolWish) -> bool {
+        let steps = |dropped: Features| {
+            let wish = PoolWish { dropped, tolerated: Vec::new(), ..wish.clone() };
+            draft(wish, self.cache.pool(name.as_str())).steps
+        };
+        let slices = steps(Features::new()).into_iter().filter_map(|step| match step {
+            // A slice whose name has no index would be made anew.
+            Step::Create(slice) | Step::Update(slice) => Some((features::used(&slice.slice().spec), slice)),
+            Step::Delete { .. } => None,
+        });
         let slices: Vec<_> = slices.filter(|(used, _)| !used.is_empty()).collect();
         if slices.is_empty() {
             return false;
         }
-        let stored: Features = observed.iter().flat_map(|slice| features::used(&slice.spec)).collect();
+        let stored =
+            self.cache.pool(name.as_str()).flat_map(|slice| slice.features.iter().copied()).collect();
         let mut missing = &Features::from(Feature::GATED) - &stored;
-        if !plan(&dropping(missing.clone()), observed).writes.is_empty() {
+        if !steps(missing.clone()).is_empty() {
             return false;
         }
         let mut learned = false;
@@ -42,7 +39,7 @@ impl Task {
             // One slice with a feature tells for all of them.
             if !used.is_disjoint(&missing) {
                 missing = &missing - &used;
-                learned |= self.probe_with(name, pool, &slice, &used).await;
+                learned |= self.probe_with(name, pool, &slice.slice(), &used).await;
             }
         }
         learned

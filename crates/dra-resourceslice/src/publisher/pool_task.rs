@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
 use super::{
@@ -12,8 +12,8 @@ use super::{
     is_permanent,
 };
 use crate::{
-    Consequence, DriverResources, Plan, PoolName, PoolWish, Problem, PublishError, Scope, Write,
-    equal::ContentDigest, features::Features,
+    Consequence, DriverResources, PoolName, PoolWish, Problem, PublishError, Scope, Write,
+    equal::ContentDigest, features::Features, observed::ObservedSlice, plan::Draft,
 };
 
 /// One pool: wished for, or still to be deleted.
@@ -119,8 +119,8 @@ impl PoolTask {
     }
 
     /// Takes note of the slices that there are.
-    pub(super) fn observe<'a>(&mut self, observed: impl Iterator<Item = &'a ResourceSlice>) {
-        let generations: Vec<i64> = observed.map(|slice| slice.spec.pool.generation).collect();
+    pub(super) fn observe<'a>(&mut self, observed: impl Iterator<Item = &'a ObservedSlice>) {
+        let generations: Vec<i64> = observed.map(|slice| slice.generation).collect();
         let current = generations.iter().copied().max().unwrap_or(0);
         self.status.generation = current;
         self.status.slices = generations.iter().filter(|generation| **generation == current).count();
@@ -157,7 +157,7 @@ impl PoolTask {
     pub(super) fn permit(
         &mut self,
         name: &PoolName,
-        plan: &Plan,
+        plan: &Draft,
         now: Instant,
     ) -> Result<(), Option<Box<PublishError>>> {
         self.gated = false;
@@ -265,7 +265,7 @@ impl PoolTask {
     }
 }
 
-fn needed(plan: &Plan) -> Allowance {
-    let creates = plan.writes.iter().filter(|write| matches!(write, Write::Create(_))).count();
-    Allowance { creates, changes: plan.writes.len() - creates }
+fn needed(plan: &Draft) -> Allowance {
+    let creates = plan.steps.iter().filter(|step| step.is_create()).count();
+    Allowance { creates, changes: plan.steps.len() - creates }
 }

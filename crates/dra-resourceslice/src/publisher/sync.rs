@@ -5,8 +5,9 @@ use tokio::time::Instant;
 
 use super::{owner::Lookup, pool_task::PoolTask, task::Task};
 use crate::{
-    Plan, PoolName, PublishError, Write,
-    plan::{plan_from, plan_removal},
+    PoolName, PublishError, Write,
+    observed::ObservedSlice,
+    plan::{Draft, Step, draft, plan_removal},
 };
 
 /// A pool is planned again this often in a row at most; each round either writes or learns something.
@@ -74,8 +75,7 @@ impl Task {
     async fn round(&mut self, name: &PoolName, pool: &mut PoolTask, listed: &mut bool) -> Round {
         pool.observe(self.cache.pool(name.as_str()));
         if pool.pool.is_none() {
-            let observed: Vec<_> = self.cache.pool(name.as_str()).cloned().collect();
-            return self.remove(name, pool, &observed).await;
+            return self.remove(name, pool).await;
         }
         if pool.wish.is_none() {
             pool.due = None;
@@ -93,14 +93,11 @@ impl Task {
         let Some(wish) = pool.full_wish(self.owner.reference(&self.api), &self.dropped) else {
             return Round::Done;
         };
-        if std::mem::take(&mut pool.probe) {
-            let observed: Vec<_> = self.cache.pool(name.as_str()).cloned().collect();
-            if self.probe(name, pool, &wish, &observed).await {
-                return Round::Again;
-            }
+        if std::mem::take(&mut pool.probe) && self.probe(name, pool, &wish).await {
+            return Round::Again;
         }
-        let plan = plan_from(wish, self.cache.pool(name.as_str()));
-        if plan.writes.is_empty() {
+        let plan = draft(wish, self.cache.pool(name.as_str()));
+        if plan.steps.is_empty() {
             pool.settle(Instant::now());
             return Round::Done;
         }
@@ -111,14 +108,14 @@ impl Task {
     }
 
     /// Deletes a pool that is not wished for.
-    async fn remove(&mut self, name: &PoolName, pool: &mut PoolTask, observed: &[ResourceSlice]) -> Round {
-        let writes = plan_removal(observed);
-        if writes.is_empty() {
+    async fn remove(&mut self, name: &PoolName, pool: &mut PoolTask) -> Round {
+        let steps = plan_removal(self.cache.pool(name.as_str()));
+        if steps.is_empty() {
             pool.settle(Instant::now());
             return Round::Done;
         }
         let generation = pool.status.generation;
-        self.carry_out(name, pool, Plan { writes, generation, ..Plan::default() }).await
+        self.carry_out(name, pool, Draft { generation, ..Draft::of(steps) }).await
     }
 
     async fn list_again(&mut self, pool: &mut PoolTask) -> Round {
@@ -132,12 +129,12 @@ impl Task {
         }
     }
 
-    async fn carry_out(&mut self, name: &PoolName, pool: &mut PoolTask, plan: Plan) -> Round {
+    async fn carry_out(&mut self, name: &PoolName, pool: &mut PoolTask, plan: Draft) -> Round {
         if self.gate_in_force.is_standby() {
             pool.stand_by();
             return Round::Done;
         }
-        let creates = plan.writes.iter().any(|write| matches!(write, Write::Create(_)));
+        let creates = plan.steps.iter().any(Step::is_create);
         if creates && !self.gate_in_force.is_open() {
             self.waiting.get_or_insert_with(Instant::now);
             pool.hold();
@@ -149,10 +146,11 @@ impl Task {
             }
             return Round::Done;
         }
-        for write in plan.writes {
+        for step in plan.steps {
             if self.interrupted() {
                 return Round::Again;
             }
+            let write = step.write();
             let done = match &write {
                 Write::Create(slice) => self.api.create(slice).await.map(Some),
                 Write::Update(slice) => self.api.update(slice).await.map(Some),
@@ -181,10 +179,10 @@ impl Task {
         match (write, stored) {
             (Write::Create(sent) | Write::Update(sent), Some(stored)) => {
                 self.learn(name, pool, sent, &stored);
-                self.cache.insert(stored);
+                self.cache.insert(ObservedSlice::of(stored));
             }
             (Write::Delete { name, uid, .. }, _) => {
-                self.cache.remove_by_uid(name, uid.as_deref());
+                self.cache.remove(name, uid.as_deref());
             }
             (Write::Create(_) | Write::Update(_), None) => {}
         }
@@ -231,7 +229,7 @@ impl Task {
                 Write::Delete { uid, .. } => uid.as_deref(),
                 Write::Create(_) => None,
             };
-            self.cache.remove_by_uid(write.name(), uid);
+            self.cache.remove(write.name(), uid);
             return Ok(());
         };
         let ours = self.api.scope().contains(&slice) && slice.spec.pool.name == name.as_str();
@@ -239,7 +237,7 @@ impl Task {
             pool.next_salt();
             self.report(&PublishError::NameTaken { pool: name.clone(), name: write.name().to_owned() });
         }
-        self.cache.insert(slice);
+        self.cache.insert(ObservedSlice::of(slice));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch as channel;
 
 use super::Wish;
-use crate::{DeviceName, DriverResources, PoolName, Taint, pool::PoolContent};
+use crate::{DeviceName, DriverResources, PoolName, Taint};
 
 /// A device of a pool.
 type Key = (PoolName, DeviceName);
@@ -61,11 +61,11 @@ impl DeviceTaints {
 /// The wish with these taints. Pure.
 pub(super) fn tainted(mut resources: DriverResources, beside: &Beside) -> DriverResources {
     for (name, pool) in &mut resources.pools {
-        let slices = match &mut pool.content {
-            PoolContent::Whole(slice) => std::slice::from_mut(slice),
-            PoolContent::Slices(slices) => slices,
-        };
-        for device in slices.iter_mut().flat_map(|slice| &mut slice.devices) {
+        // A pool without taints is shared, not copied.
+        if !beside.values().flat_map(BTreeMap::keys).any(|(tainted, _)| tainted == name) {
+            continue;
+        }
+        for device in pool.slices_mut().iter_mut().flat_map(|slice| &mut slice.devices) {
             let key = (name.clone(), device.name.clone());
             for taint in beside.values().filter_map(|devices| devices.get(&key)).flatten() {
                 device.set_taint(taint.clone());
@@ -90,10 +90,7 @@ mod tests {
 
     /// Key and value of each taint, by device.
     fn seen(resources: &DriverResources) -> Vec<(String, Vec<String>)> {
-        let slices = resources.pools.values().flat_map(|pool| match &pool.content {
-            PoolContent::Whole(slice) => std::slice::from_ref(slice),
-            PoolContent::Slices(slices) => slices,
-        });
+        let slices = resources.pools.values().flat_map(Pool::slices);
         let text = |taint: &Taint| format!("{}={}", taint.key, taint.value.as_deref().unwrap_or_default());
         let devices = slices.flat_map(|slice| &slice.devices).filter(|device| !device.taints.is_empty());
         devices.map(|device| (device.name.to_string(), device.taints.iter().map(text).collect())).collect()

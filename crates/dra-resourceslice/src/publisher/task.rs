@@ -209,8 +209,8 @@ impl Task {
                 let pool = self.cache.insert(*slice);
                 self.touch(pool);
             }
-            Event::Deleted(slice) => {
-                let pool = self.cache.remove(&slice);
+            Event::Deleted { name, uid } => {
+                let pool = self.cache.remove(&name, uid.as_deref());
                 if pool.is_some() {
                     // The garbage collector deletes our slices when the node is gone.
                     self.owner.suspect();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{WatchEvent, WatchParams};
 use tokio::{
     sync::mpsc,
@@ -17,7 +17,7 @@ use super::{
     api::{Listed, SliceApi, within},
     backoff::Backoff,
 };
-use crate::{Action, PublishError};
+use crate::{Action, PublishError, observed::ObservedSlice};
 
 /// For how long the API server is asked to watch, in seconds.
 const WATCH_SECONDS: u32 = 50;
@@ -31,8 +31,11 @@ const SHORT_WATCH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Event {
     Listed(Listed),
-    Applied(Box<ResourceSlice>),
-    Deleted(Box<ResourceSlice>),
+    Applied(Box<ObservedSlice>),
+    Deleted {
+        name: String,
+        uid: Option<String>,
+    },
     /// Watching works (again).
     Watching,
     /// It is tried again.
@@ -135,11 +138,12 @@ impl Watch {
             match event {
                 WatchEvent::Added(slice) | WatchEvent::Modified(slice) => {
                     remember(version, slice.metadata.resource_version.as_ref());
-                    self.send(Event::Applied(Box::new(slice))).await;
+                    self.send(Event::Applied(Box::new(ObservedSlice::of(slice)))).await;
                 }
                 WatchEvent::Deleted(slice) => {
                     remember(version, slice.metadata.resource_version.as_ref());
-                    self.send(Event::Deleted(Box::new(slice))).await;
+                    let ObjectMeta { name, uid, .. } = slice.metadata;
+                    self.send(Event::Deleted { name: name.unwrap_or_default(), uid }).await;
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     remember(version, Some(&bookmark.metadata.resource_version));

@@ -8,7 +8,7 @@ use crate::{Capacity, Device, Fault, Quantity, RequestPolicy, ValidRequests, lim
 const NANOS_PER_MILLI: i128 = 1_000_000;
 
 pub(super) fn faults(device: &Device, faults: &mut Vec<FieldFault>) {
-    for (name, capacity) in &device.capacity {
+    for (name, capacity) in device.capacity.iter() {
         let Some(policy) = &capacity.request_policy else { continue };
         let field = format!("capacity[{name}].requestPolicy");
         if !device.allow_multiple_allocations {

@@ -27,13 +27,6 @@ pub(super) fn faults(device: &Device, counters: &Counters) -> Vec<FieldFault> {
     faults
 }
 
-/// Whether the device lowers the number of devices that its slice may have.
-pub(crate) fn is_advanced(device: &Device) -> bool {
-    !device.taints.is_empty()
-        || !device.consumes_counters.is_empty()
-        || device.attributes.values().any(AttributeValue::is_list)
-}
-
 /// What is wrong with a version or a list of versions.
 pub(super) fn version_fault(value: &AttributeValue) -> Option<Fault> {
     let versions = match value {
@@ -72,7 +65,7 @@ fn attributes(device: &Device, faults: &mut Vec<FieldFault>) {
     let values = device.attributes.values().map(AttributeValue::value_count).sum();
     limit("attributes and capacity", entries, limits::MAX_ATTRIBUTES_AND_CAPACITIES, faults);
     limit("attributes (values)", values, limits::MAX_ATTRIBUTE_VALUES, faults);
-    for (name, value) in &device.attributes {
+    for (name, value) in device.attributes.iter() {
         let texts = match value {
             AttributeValue::String(text) => std::slice::from_ref(text),
             AttributeValue::Strings(texts) => texts,

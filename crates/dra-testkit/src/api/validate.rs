@@ -4,6 +4,7 @@
 
 mod claim;
 mod device;
+mod device_status;
 mod names;
 mod node_allocatable;
 mod node_selector;
@@ -80,6 +81,11 @@ impl Findings {
 
 fn metadata(found: &mut Findings, metadata: &Value) {
     found.name("metadata.name", &metadata["name"], names::dns_subdomain);
+    let prefix = text(&metadata["generateName"]);
+    if !prefix.is_empty() {
+        // It may end with one `-`, and with nothing else that a name may not end with.
+        found.text("metadata.generateName", prefix.strip_suffix('-').unwrap_or(prefix), names::dns_subdomain);
+    }
     for (key, value) in entries(&metadata["labels"]) {
         found.text("metadata.labels", key, names::label_key);
         found.text(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
 use dra_kubeletplugin::{
-    Device, Pool, Quantity,
+    Device, DeviceHealth, Pool, Quantity,
     k8s_openapi::api::resource::v1 as api,
     resourceslice::{CounterSet, Slice},
 };
@@ -19,18 +19,43 @@ struct FileSlice {
     devices: Vec<api::Device>,
     #[serde(default)]
     shared_counters: Vec<api::CounterSet>,
+    /// By the device's name; the others are healthy.
+    #[serde(default)]
+    health: BTreeMap<String, FileHealth>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileHealth {
+    status: FileStatus,
+    #[serde(default)]
+    message: String,
+}
+
+/// As the status of a pod spells it.
+#[derive(Deserialize)]
+enum FileStatus {
+    Healthy,
+    Unhealthy,
+    Unknown,
 }
 
 pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
     let listed: Vec<FileSlice> = strict(text)?;
     let mut places = BTreeMap::new();
+    let mut health = BTreeMap::new();
     let mut slices = Vec::new();
-    for (index, slice) in listed.into_iter().enumerate() {
+    for (index, mut slice) in listed.into_iter().enumerate() {
         let devices: Vec<Device> = slice.devices.iter().map(Device::try_from).collect::<Result<_, _>>()?;
         for device in &devices {
             let place = places.len();
             let twin = places.insert(device.name().clone(), place);
             ensure!(twin.is_none(), "[{index}].devices: there are two devices {}", device.name());
+            let listed = slice.health.remove(device.name().as_str()).map(DeviceHealth::from);
+            health.insert(device.name().clone(), listed.unwrap_or_else(DeviceHealth::healthy));
+        }
+        if let Some(unknown) = slice.health.keys().next() {
+            bail!("[{index}].health: there is no device {unknown:?} in this slice");
         }
         slices.push(match (devices.is_empty(), slice.shared_counters.is_empty()) {
             (_, true) => Slice::new(devices),
@@ -40,7 +65,17 @@ pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
             }
         });
     }
-    Ok(Inventory { places, pool: Pool::from_slices(slices) })
+    Ok(Inventory { places, health, pool: Pool::from_slices(slices) })
+}
+
+impl From<FileHealth> for DeviceHealth {
+    fn from(listed: FileHealth) -> Self {
+        match listed.status {
+            FileStatus::Healthy => Self::healthy().message(listed.message),
+            FileStatus::Unhealthy => Self::unhealthy(listed.message),
+            FileStatus::Unknown => Self::unknown(listed.message),
+        }
+    }
 }
 
 fn counter_sets(sets: &[api::CounterSet]) -> anyhow::Result<Vec<CounterSet>> {
@@ -118,6 +153,21 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_healthy_unless_something_else_is_said_of_them() {
+        let text = r#"[{"devices": [{"name": "a"}, {"name": "b"}], "health": {"b": {"status": "Unhealthy", "message": "hot"}}},
+            {"devices": [{"name": "c"}], "health": {"c": {"status": "Unknown"}}}]"#;
+        let inventory = read(text).unwrap();
+        let health: Vec<_> =
+            inventory.health().map(|(name, health)| (name.to_string(), health.clone())).collect();
+        let expected = [
+            ("a".to_owned(), DeviceHealth::healthy()),
+            ("b".to_owned(), DeviceHealth::unhealthy("hot")),
+            ("c".to_owned(), DeviceHealth::unknown("")),
+        ];
+        assert_eq!(health, expected);
+    }
+
+    #[test]
     fn mistakes_are_told_with_the_field() {
         let device = |rest: &str| format!(r#"[{{"devices": [{{"name": "a"}}, {{"name": "b"{rest}}}]}}]"#);
         let table = [
@@ -135,6 +185,14 @@ mod tests {
             (
                 device(r#", "taints": [{"key": "k", "effect": "Odd"}]"#),
                 "taints[k].effect: \"Odd\" is unknown",
+            ),
+            (
+                r#"[{"devices": [], "health": {"a": {"status": "Odd"}}}]"#.to_owned(),
+                "[0].health.a.status: unknown variant `Odd`",
+            ),
+            (
+                r#"[{"devices": [{"name": "a"}], "health": {"b": {"status": "Healthy"}}}]"#.to_owned(),
+                "[0].health: there is no device \"b\"",
             ),
             (r#"[{"devices": [{"name": "A!"}]}]"#.to_owned(), "A!"),
             (r#"[{"devices": [{"name": "a"}, {"name": "a"}]}]"#.to_owned(), "there are two devices a"),

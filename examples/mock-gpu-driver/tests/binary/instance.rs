@@ -13,14 +13,17 @@ use dra_kubeletplugin::wire::dra_v1::{
 use dra_testkit::TempNode;
 use dra_testkit::api::{ApiServer, ServedApi};
 use dra_testkit::kubelet::ClaimRef;
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::program::{Running, program};
+use crate::program::{Run, Running, program, run};
 
 const DRIVER: &str = "gpu.example.com";
 const NODE: &str = "node-1";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Tells of calls for the driver, and of nothing else.
+pub(crate) const LOG: &str = "off,mock_gpu_driver::plugin=debug";
 
 /// A node without a kubelet.
 pub(crate) struct Node {
@@ -69,6 +72,17 @@ impl Node {
 
     /// Starts a process and waits until it answers. One at a time.
     pub(crate) async fn start(&self, pod_uid: &str, prepare_delay: Duration) -> Instance {
+        self.start_with(pod_uid, prepare_delay, LOG, &[]).await
+    }
+
+    /// The same with a log of one's own choice, and more arguments.
+    pub(crate) async fn start_with(
+        &self,
+        pod_uid: &str,
+        prepare_delay: Duration,
+        log: &str,
+        more: &[&str],
+    ) -> Instance {
         let before = self.sockets();
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         let options = [
@@ -82,8 +96,8 @@ impl Node {
         ];
         let arguments =
             std::iter::once("run").chain(options.iter().flat_map(|(name, value)| [*name, value.as_str()]));
-        let mut command = program(arguments);
-        command.env("RUST_LOG", "off,mock_gpu_driver::plugin=debug");
+        let mut command = program(arguments.chain(more.iter().copied()));
+        command.env("RUST_LOG", log);
         command.stderr(File::options().append(true).open(self.log()).unwrap());
         let process = Running::start(command);
         let patience = Instant::now() + PATIENCE;
@@ -98,6 +112,25 @@ impl Node {
         }
     }
 
+    /// Sockets of all processes, of both kinds.
+    pub(crate) fn all_sockets(&self) -> Vec<PathBuf> {
+        let registry = files_below(&self.folders.plugins_registry());
+        self.sockets().into_iter().chain(registry).collect()
+    }
+
+    /// Where a Go driver would have kept its books.
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.folders.root().join("checkpoint.json")
+    }
+
+    /// Runs `state release` to its end.
+    pub(crate) fn release(&self, wanted: &[&str]) -> Run {
+        let (kubelet, cdi) = (self.folders.kubelet(), self.folders.cdi());
+        let folders = [kubelet.to_str().unwrap(), cdi.to_str().unwrap()];
+        let place = ["--node-name", NODE, "--kubelet-root", folders[0], "--cdi-root", folders[1]];
+        run(program(["state", "release"].iter().chain(&place).chain(wanted)))
+    }
+
     fn sockets(&self) -> BTreeSet<PathBuf> {
         let files = files_below(&self.folders.plugins());
         files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "sock")).collect()
@@ -109,10 +142,10 @@ impl Node {
         records.into_iter().chain(files_below(&self.folders.cdi())).collect()
     }
 
-    /// Makes what is in the CDI folder older: temporary files are only removed when nobody can be writing them any more.
+    /// Makes the books older: temporary files are only removed when nobody can be writing them any more.
     pub(crate) fn let_time_pass(&self) {
         let long_ago = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(600));
-        for path in files_below(&self.folders.cdi()) {
+        for path in self.books() {
             File::options().write(true).open(path).unwrap().set_times(long_ago).unwrap();
         }
     }
@@ -131,6 +164,22 @@ impl Instance {
         let answer = self.client.clone().node_unprepare_resources(request).await.ok()?;
         let answer = answer.into_inner().claims.remove(&claim.uid).expect("the claim is answered");
         Some(if answer.error.is_empty() { Ok(()) } else { Err(answer.error) })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits until it has ended by itself; gives its exit code and how long that took.
+    pub(crate) async fn wait_ended(&self, within: Duration) -> (Option<i32>, Duration) {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.ended() {
+                return (status.code(), start.elapsed());
+            }
+            assert!(start.elapsed() < within, "it has not ended after {within:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Ends it without warning.

@@ -9,6 +9,9 @@
 mod bad_input;
 mod calls;
 mod demo;
+mod go_books;
 mod instance;
 mod program;
+mod release;
+mod stop;
 mod two_processes;

@@ -1,8 +1,11 @@
 //! Runs the program.
 
 use std::ffi::OsStr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 /// How the program ended and what it printed.
 pub(crate) struct Run {
@@ -23,11 +26,17 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "NUM_DEVICES",
         "INVENTORY",
         "POD_UID",
+        "ADOPT_FROM",
         "LOG_FORMAT",
         "PREPARE_DELAY",
         "SLOW_DEVICES",
         "FAIL_PREPARE",
+        "TAINT_UNHEALTHY",
+        "HEALTH_VERSIONS",
         "BOOT_ID",
+        "NODE_EVENTS",
+        "METRICS_ADDRESS",
+        "HEALTH_ADDRESS",
         "RUST_LOG",
         "RUST_BACKTRACE",
         "RUST_LIB_BACKTRACE",
@@ -50,6 +59,16 @@ impl Running {
 
     pub(crate) fn pid(&self) -> u32 {
         self.0.lock().unwrap().id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().try_into().unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    /// Its exit status, if it has ended by itself.
+    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+        self.0.lock().unwrap().try_wait().unwrap()
     }
 
     /// SIGKILL; returns when it is gone.

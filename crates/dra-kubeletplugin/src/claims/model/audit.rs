@@ -149,6 +149,18 @@ impl World {
                 "{claim} must be gone and has a record, {phase:?}, of an older boot: {older}"
             ));
         }
+        self.check_has_nothing(claim);
+    }
+
+    /// Only names are remembered, of devices that the kubelet was told once.
+    fn check_vacated(&self, claim: &ClaimRef) {
+        if !self.state().books.was_prepared(&claim.uid) {
+            self.problem(format!("{claim} was never prepared, and names of its devices are remembered"));
+        }
+        self.check_has_nothing(claim);
+    }
+
+    fn check_has_nothing(&self, claim: &ClaimRef) {
         if self.cdi_file(claim).is_some() {
             self.problem(format!("{claim} must be gone and has a CDI file"));
         }
@@ -175,6 +187,10 @@ impl World {
 
     /// What is stored must be sound, whoever asked for what.
     fn check_stored(&self, claim: &ClaimRef, stored: &Stored) -> Base {
+        if !stored.older && stored.phase == Phase::Started && stored.record.is_vacated() {
+            self.check_vacated(claim);
+            return Base::Vacated;
+        }
         if stored.older || stored.phase != Phase::Prepared {
             if !self.state().books.may_be_between(&claim.uid) {
                 self.problem(format!("{claim} is left half-way, {:?}, without a cause", stored.phase));

@@ -57,6 +57,8 @@ struct Page {
 pub(super) enum Base {
     #[default]
     Absent,
+    /// A prepare failed after the claim had been undone.
+    Vacated,
     Prepared(Allocation),
     /// Half-way in or out, or of another boot.
     Between,
@@ -224,6 +226,8 @@ impl Books {
             UnprepareReason::Reallocated => whole && page.reallocated,
             UnprepareReason::Orphan => gone && (!whole || on_its_way || page.reallocated),
             UnprepareReason::Reboot => page.prepare_boot < boot,
+            // Nobody does that here.
+            UnprepareReason::Released => false,
         };
         if !allowed {
             return Some(format!("{call} of {} because of {:?}: no cause", held.claim, held.reason));
@@ -286,6 +290,11 @@ impl Books {
             return if empty { Demand::Absent } else { Demand::Prepared(allocation.clone()) };
         }
         Demand::Nothing
+    }
+
+    /// Whether a prepare of the claim ever succeeded.
+    pub(super) fn was_prepared(&self, claim: &ClaimUid) -> bool {
+        self.pages.get(claim).is_some_and(|page| page.completed)
     }
 
     /// Calls of the driver since the books were balanced.

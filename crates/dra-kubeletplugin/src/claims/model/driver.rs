@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{hardware::exclude_each_other, world::World};
 use crate::{
     AllocatedClaim, ClaimRef, ContainerEdits, DeviceMetadata, DriverPlugin, HeldClaim, PluginError,
-    PrepareContext, Prepared, claim::DeviceRef, error::BackgroundError, names::ClaimUid,
+    PrepareContext, Prepared, claim::DeviceRef, names::ClaimUid,
 };
 
 pub(super) struct Driver {
@@ -105,10 +105,6 @@ impl DriverPlugin for Driver {
 
     fn conflicts(&self, held: &DeviceRef, wanted: &DeviceRef) -> bool {
         exclude_each_other(held, wanted)
-    }
-
-    fn on_background_error(&self, error: &BackgroundError) {
-        self.world.note(format!("process {}: {error}", self.process));
     }
 }
 

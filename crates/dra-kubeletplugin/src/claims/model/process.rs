@@ -19,7 +19,7 @@ use super::{
 use crate::{
     claim::ClaimRef,
     claim_status::StatusWriter,
-    claims::{Claims, ClaimsConfig, Instance, PARALLEL_IO},
+    claims::{Claims, ClaimsConfig, Instance, Lookup, PARALLEL_IO},
 };
 
 /// How long starting may take.
@@ -149,11 +149,12 @@ async fn start(
         Ok(instance) => Arc::new(instance),
         Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
     };
+    let noted = Arc::clone(&world);
     let config = ClaimsConfig {
         plugin: Arc::new(Driver { world: Arc::clone(&world), process: id }),
+        tell: Arc::new(move |error| noted.note(format!("process {id}: {error}"))),
         driver: DRIVER.parse().unwrap(),
-        node: NODE.parse().unwrap(),
-        client: client(&world),
+        lookup: Lookup::new(client(&world), DRIVER.parse().unwrap(), NODE.parse().unwrap()),
         records: Arc::clone(&world.records),
         cdi: world.cdi.clone(),
         kind: world.cdi.kind().clone(),

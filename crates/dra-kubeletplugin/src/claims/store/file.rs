@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
@@ -99,24 +100,25 @@ impl Store for FileStore {
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
-        self.make()?;
-        let path = self.path(&record.claim.uid, RECORD);
-        let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
-        let temp = self.path(&record.claim.uid, TEMP);
-        let written = write_durably(&temp, &bytes)
-            .and_then(|()| fault::point("store.rename"))
-            .and_then(|()| fs::rename(&temp, &path));
-        if let Err(source) = written {
-            // Best effort: the next start removes it too.
-            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
-            return Err(failed("writing record", &path, source));
-        }
+        self.replace(record, RECORD)?;
         self.sync()
     }
 
     fn mark_unpreparing(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         let (from, to) = (self.path(uid, RECORD), self.path(uid, UNPREPARING));
         let renamed = fault::point("store.rename-unpreparing").and_then(|()| fs::rename(&from, to));
+        renamed.map_err(|source| failed("renaming record", &from, source))?;
+        self.sync()
+    }
+
+    /// The claim has one record at each moment: first the content is changed, then the name.
+    fn write_over(&self, record: &Record) -> Result<(), StoreError> {
+        let (from, to) = (self.path(&record.claim.uid, UNPREPARING), self.path(&record.claim.uid, RECORD));
+        if !from.try_exists().map_err(|source| failed("looking at record", &from, source))? {
+            return self.write(record);
+        }
+        self.replace(record, UNPREPARING)?;
+        let renamed = fault::point("store.rename-back").and_then(|()| fs::rename(&from, to));
         renamed.map_err(|source| failed("renaming record", &from, source))?;
         self.sync()
     }
@@ -145,11 +147,25 @@ impl Store for FileStore {
         }
     }
 
-    fn sweep_leftovers(&self) -> Result<(), StoreError> {
+    fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError> {
+        let now = SystemTime::now();
         for path in self.files()? {
-            if path.extension().is_some_and(|extension| extension == TEMP) {
-                let removed = fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path));
-                removed.map_err(|source| failed("removing leftover", &path, source))?;
+            if path.extension().is_none_or(|extension| extension != TEMP) {
+                continue;
+            }
+            let removed = fs::metadata(&path).and_then(|found| {
+                // A time in the future counts as now.
+                let age = now.duration_since(found.modified()?).unwrap_or_default();
+                if age < older_than {
+                    return Ok(());
+                }
+                fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path))
+            });
+            match removed {
+                Ok(()) => {}
+                // Its writer lives after all, or another instance sweeps too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(failed("removing leftover", &path, source)),
             }
         }
         Ok(())
@@ -173,6 +189,23 @@ impl FileStore {
             synced.map_err(|source| failed("syncing folder", folder, source))?;
         }
         self.made.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Not durable before the folder is synced.
+    fn replace(&self, record: &Record, extension: &str) -> Result<(), StoreError> {
+        self.make()?;
+        let path = self.path(&record.claim.uid, extension);
+        let bytes = record.encode().map_err(|error| failed("encoding record", &path, error.into()))?;
+        let temp = self.path(&record.claim.uid, TEMP);
+        let written = write_durably(&temp, &bytes)
+            .and_then(|()| fault::point("store.rename"))
+            .and_then(|()| fs::rename(&temp, &path));
+        if let Err(source) = written {
+            // Best effort: the next start removes it too.
+            let _ = fault::point("store.unlink-temp").and_then(|()| fs::remove_file(&temp));
+            return Err(failed("writing record", &path, source));
+        }
         Ok(())
     }
 
@@ -247,7 +280,14 @@ mod tests {
         let left = folder.path().join("claims/boot/a.tmp");
         fs::write(&left, "half").unwrap();
         assert_eq!(store.claims().unwrap(), []);
-        store.sweep_leftovers().unwrap();
+        store.sweep_leftovers(Duration::from_secs(60)).unwrap();
+        assert!(left.exists(), "somebody may be writing it");
+        let a_minute_ago = SystemTime::now() - Duration::from_secs(60);
+        File::options().write(true).open(&left).unwrap().set_modified(a_minute_ago).unwrap();
+        store.sweep_leftovers(Duration::from_secs(60)).unwrap();
+        assert!(!left.exists());
+        fs::write(&left, "half").unwrap();
+        store.sweep_leftovers(Duration::ZERO).unwrap();
         assert!(!left.exists());
     }
 }

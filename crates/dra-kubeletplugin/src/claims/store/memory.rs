@@ -5,6 +5,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use super::{Found, Record, Records, Store, StoreError, failed};
@@ -75,6 +76,10 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn write_over(&self, record: &Record) -> Result<(), StoreError> {
+        self.write(record)
+    }
+
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         if let Some(claims) = locked(&self.records.0).get_mut(&self.boot_id) {
             claims.remove(uid);
@@ -82,7 +87,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn sweep_leftovers(&self) -> Result<(), StoreError> {
+    fn sweep_leftovers(&self, _: Duration) -> Result<(), StoreError> {
         Ok(())
     }
 

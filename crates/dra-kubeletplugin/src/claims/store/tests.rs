@@ -47,6 +47,22 @@ fn a_record_goes_through_its_phases_and_leaves_nothing() {
 }
 
 #[test]
+fn a_record_is_written_over_one_on_its_way_out_and_over_nothing() {
+    on_both(|records| {
+        let store = records.of_boot("boot").unwrap();
+        let uid = record(1, true).claim.uid;
+        store.write_over(&record(1, true)).unwrap();
+        assert_eq!(phase(&*store, &uid), Some(Phase::Prepared));
+        store.mark_unpreparing(&uid).unwrap();
+        store.write_over(&record(1, false)).unwrap();
+        assert_eq!(phase(&*store, &uid), Some(Phase::Started));
+        store.write_over(&record(1, true)).unwrap();
+        store.remove(&uid).unwrap();
+        assert_eq!(phase(&*store, &uid), None, "nothing is left under the other name");
+    });
+}
+
+#[test]
 fn stores_of_other_boots_are_found_until_nothing_is_left_in_them() {
     on_both(|records| {
         for (boot, claim) in [("old", 1), ("new", 2)] {

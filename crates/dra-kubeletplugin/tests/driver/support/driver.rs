@@ -21,6 +21,8 @@ pub(crate) type Answer = Result<Prepared<Note>, PluginError>;
 type OnPrepare =
     Arc<dyn for<'a> Fn(&'a AllocatedClaim, &'a PrepareContext<Note>) -> BoxFuture<'a, Answer> + Send + Sync>;
 
+type OnBackground = Arc<dyn Fn(&BackgroundError) + Send + Sync>;
+
 /// A driver; all clones are the same.
 ///
 /// Each call is a line of its log, such as `prepare one: gpu-0` or `unprepare one: gpu-0 (Unprepare)`.
@@ -38,6 +40,7 @@ struct Inner {
     fail_rollback: Option<String>,
     fail_unknown: Option<String>,
     undo_gate: Option<Arc<Semaphore>>,
+    on_background: Option<OnBackground>,
     held: Vec<HeldClaim<Note>>,
     /// What an earlier program has prepared.
     old_books: Vec<AdoptedClaim<Note>>,
@@ -92,6 +95,16 @@ impl TestDriver {
         let gate = Arc::new(Semaphore::new(0));
         self.inner().undo_gate = Some(Arc::clone(&gate));
         gate
+    }
+
+    /// Does this with each error of the background.
+    pub(crate) fn on_background(&self, work: impl Fn(&BackgroundError) + Send + Sync + 'static) {
+        self.inner().on_background = Some(Arc::new(work));
+    }
+
+    /// The errors of the background so far.
+    pub(crate) fn background_errors(&self) -> Vec<String> {
+        self.background.borrow().clone()
     }
 
     /// Answers `unprepare_unknown` with this error, or with success again.
@@ -200,5 +213,9 @@ impl DriverPlugin for TestDriver {
 
     fn on_background_error(&self, error: &BackgroundError) {
         self.background.send_modify(|errors| errors.push(error.to_string()));
+        let work = self.inner().on_background.clone();
+        if let Some(work) = work {
+            work(error);
+        }
     }
 }

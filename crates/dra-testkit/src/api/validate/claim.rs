@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::status::Cause;
-use super::{Findings, items, names, text};
+use super::{Findings, device_status, items, names, text};
 
 const MAX_REQUESTS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
@@ -115,7 +115,7 @@ fn status(found: &mut Findings, old: Option<&Value>, status: &Value) {
     if allocation.is_null() && !reserved.is_empty() {
         found.add(Cause::invalid("status.reservedFor", "a claim without an allocation cannot be reserved"));
     }
-    device_statuses(found, results, items(&status["devices"]));
+    device_status::check(found, results, items(&status["devices"]));
 }
 
 fn check_result(found: &mut Findings, at: &str, result: &Value) {
@@ -125,20 +125,6 @@ fn check_result(found: &mut Findings, at: &str, result: &Value) {
     if !result["shareID"].is_null() {
         found.name(&format!("{at}.shareID"), &result["shareID"], names::uuid);
     }
-}
-
-/// A device status must belong to an allocated device.
-fn device_statuses(found: &mut Findings, results: &[Value], statuses: &[Value]) {
-    let key =
-        |value: &Value| ["driver", "pool", "device", "shareID"].map(|field| text(&value[field]).to_owned());
-    for (index, status) in statuses.iter().enumerate() {
-        let at = format!("status.devices[{index}]");
-        if !results.iter().any(|result| key(result) == key(status)) {
-            found.add(Cause::invalid(at, "the claim has no such allocated device"));
-        }
-    }
-    let keys: Vec<String> = statuses.iter().map(|status| key(status).join("/")).collect();
-    found.unique("status.devices", keys.iter().map(String::as_str));
 }
 
 #[cfg(test)]
