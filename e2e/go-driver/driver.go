@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ const cdiClass = "claim"
 // driver is what the helper calls.
 type driver struct {
 	name, node   string
+	cdiRoot      string
 	prepareDelay time.Duration
 	// index has each device's place in the inventory.
 	index map[string]int
@@ -44,6 +46,7 @@ func newDriver(o options, slices []resourceslice.Slice, cache *cdi.Cache, file c
 	return &driver{
 		name:         o.driverName,
 		node:         o.nodeName,
+		cdiRoot:      o.cdiRoot,
 		prepareDelay: o.prepareDelay,
 		index:        index,
 		cdi:          cache,
@@ -101,7 +104,7 @@ func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if err != nil {
 		return nil, err
 	}
-	if devices, ok := prepared[claim.UID]; ok {
+	if devices := prepared[claim.UID]; len(devices) > 0 {
 		return devices, nil
 	}
 	spec := &specs.Spec{Kind: d.kind()}
@@ -126,7 +129,13 @@ func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return nil, err
 	}
+	if err := d.begin(claim.UID, prepared); err != nil {
+		return nil, err
+	}
 	if err := d.cdi.WriteSpec(spec, d.specName(claim.UID)); err != nil {
+		return nil, err
+	}
+	if err := d.syncSpec(claim.UID); err != nil {
 		return nil, err
 	}
 	prepared[claim.UID] = devices
@@ -143,11 +152,41 @@ func (d *driver) unprepare(claim types.UID) error {
 	if _, ok := prepared[claim]; !ok {
 		return nil
 	}
+	if err := d.begin(claim, prepared); err != nil {
+		return err
+	}
 	if err := d.cdi.RemoveSpec(d.specName(claim)); err != nil {
 		return err
 	}
+	if d.checkpoint.durable {
+		if err := makeDurable(d.cdiRoot); err != nil {
+			return err
+		}
+	}
 	delete(prepared, claim)
 	return d.checkpoint.write(prepared)
+}
+
+// begin notes, if it has to be durable, that a claim is worked on: whatever crashes then, the claim is neither forgotten
+// nor answered for.
+func (d *driver) begin(claim types.UID, prepared map[types.UID][]kubeletplugin.Device) error {
+	if !d.checkpoint.durable {
+		return nil
+	}
+	prepared[claim] = nil
+	return d.checkpoint.write(prepared)
+}
+
+// syncSpec makes the claim's CDI file durable if it has to be: the library does not.
+func (d *driver) syncSpec(claim types.UID) error {
+	if !d.checkpoint.durable {
+		return nil
+	}
+	// The library gives a name without an extension this one.
+	if err := makeDurable(filepath.Join(d.cdiRoot, d.specName(claim)+".yaml")); err != nil {
+		return err
+	}
+	return makeDurable(d.cdiRoot)
 }
 
 // edits are those of mock-gpu-driver.

@@ -41,6 +41,7 @@ type options struct {
 	qps      float64
 	burst    int
 	cdiWatch bool
+	durable  bool
 }
 
 func main() {
@@ -67,6 +68,7 @@ func parse() options {
 	flag.Float64Var(&o.qps, "qps", 5, "requests a second to the API server; 5 is client-go's default")
 	flag.IntVar(&o.burst, "burst", 10, "requests to the API server at once; 10 is client-go's default")
 	flag.BoolVar(&o.cdiWatch, "cdi-watch", true, "let the CDI library watch its folder, as is its default; off is the fair comparison")
+	flag.BoolVar(&o.durable, "durable", false, "sync what is written, and note a claim before it is worked on, as drivers on our SDK do")
 	klog.InitFlags(nil)
 	flag.Parse()
 	return o
@@ -98,7 +100,7 @@ func run(o options) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	plugin := newDriver(o, slices, cache, checkpoint{filepath.Join(data, "checkpoint.json")})
+	plugin := newDriver(o, slices, cache, checkpoint{path: filepath.Join(data, "checkpoint.json"), durable: o.durable})
 	helper, err := kubeletplugin.Start(ctx, plugin, append(healthOptions(),
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.DriverName(o.driverName),

@@ -112,7 +112,7 @@ pub(crate) fn run(root: &Path, command: Command) -> Result<()> {
     }
 }
 
-pub(crate) use needs::check as check_needs;
+pub(crate) use needs::{check as check_needs, find as find_program};
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;

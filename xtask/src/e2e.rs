@@ -4,7 +4,7 @@
 
 mod output;
 mod plan;
-mod tools;
+pub(crate) mod tools;
 
 use std::{
     collections::VecDeque,
@@ -18,10 +18,13 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::cluster::{
-    self, build,
-    running::{Cluster, Start},
-    version::Version,
+use crate::{
+    bench,
+    cluster::{
+        self, build,
+        running::{Cluster, Start},
+        version::Version,
+    },
 };
 use output::Output;
 use plan::{Leg, SIDE_BY_SIDE, Tier};
@@ -44,6 +47,10 @@ pub(crate) struct Options {
     /// Leave the cluster running if there is only one, for `cargo xtask cluster exec --dir target/e2e/cluster`.
     #[arg(long)]
     keep: bool,
+    /// With drivers that are built without optimization, in seconds: to write a scenario. What a driver weighs or how
+    /// fast it is says nothing then, so it goes with `--only`.
+    #[arg(long, requires = "only")]
+    unoptimized: bool,
     #[arg(skip)]
     soak: Option<SoakOptions>,
 }
@@ -70,6 +77,7 @@ impl From<SoakOptions> for Options {
             only: Some("soak_".to_owned()),
             feature_gates: None,
             keep: false,
+            unoptimized: false,
             soak: Some(soak),
         }
     }
@@ -96,12 +104,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     for leg in &legs {
         cluster::check_needs(root, leg.kubernetes)?;
     }
-    let tools = tools::build(root)?;
+    // The whole of the full tier has figures too.
+    let measures =
+        options.tier == Tier::Full && options.kubernetes.is_none() && options.only.is_none() && !options.keep;
+    if measures {
+        bench::check_strace()?;
+    }
+    let drivers = if options.unoptimized { tools::Drivers::Unoptimized } else { tools::Drivers::Shipped };
+    let tools = tools::build(root, drivers)?;
     for leg in &legs {
         build::ensure(root, leg.kubernetes)?;
     }
     let run = Run { root, tools: &tools, options, keep: options.keep && legs.len() == 1 };
     let total = run.side_by_side(legs)?;
+    if measures {
+        bench::run(root, bench::Options { quick: true })?;
+    }
     println!("{} passed, {} failed", total.passed, total.failed);
     ensure!(total.failed == 0, "{} of the scenarios failed, see above", total.failed);
     ensure!(total.passed > 0, "no scenario was run: `--only` matches none of the tier");

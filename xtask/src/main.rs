@@ -1,5 +1,6 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
+mod bench;
 mod cluster;
 mod codegen;
 mod e2e;
@@ -32,6 +33,8 @@ enum Task {
     Cluster(cluster::Command),
     /// Test against real Kubernetes: build what is missing, start it, run the scenarios, stop it.
     E2e(e2e::Options),
+    /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
+    Bench(bench::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -52,6 +55,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
+        Task::Bench(options) => bench::run(&root, options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

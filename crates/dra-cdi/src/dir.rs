@@ -28,7 +28,7 @@ pub struct Directory {
     mode: u32,
 }
 
-/// What [`Directory::ensure`] had to do.
+/// What [`Directory::ensure`] or [`Directory::restore`] had to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ensured {
@@ -85,12 +85,27 @@ impl Directory {
 
     /// Makes sure that the file of `id` holds `bytes`, with the mode of this directory, and is durable.
     ///
-    /// Call it at each prepare of a claim, also when a record says that all is done: a reboot empties `/var/run/cdi`. If
-    /// nothing has to change this costs one read and one sync. Return device IDs to the kubelet only after it succeeded.
+    /// If nothing has to change this costs one read and one sync. Return device IDs to the kubelet only after it succeeded.
     ///
     /// # Errors
     /// Any [`Error`]. The file then has its old or the new content, and calling again is right.
     pub fn ensure(&self, id: &FileId, bytes: &[u8]) -> Result<Ensured, Error> {
+        // A file that is unchanged is synced too: its writer may have crashed between its rename and its sync.
+        self.put(id, bytes, |_| true)
+    }
+
+    /// The same for a file that was durable once, since a durable record says so. Call it at each prepare of a claim that is
+    /// prepared: a reboot empties `/var/run/cdi`, and people do.
+    ///
+    /// If nothing has to change this costs one read.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure).
+    pub fn restore(&self, id: &FileId, bytes: &[u8]) -> Result<Ensured, Error> {
+        self.put(id, bytes, |ensured| ensured == Ensured::Written)
+    }
+
+    fn put(&self, id: &FileId, bytes: &[u8], syncs: impl Fn(Ensured) -> bool) -> Result<Ensured, Error> {
         let folder = folder::open_or_create(&self.path)?;
         let (name, path) = (file_name::of(&self.kind, id), self.path_of(id));
         let failed = |e: Failed| e.on(&path);
@@ -102,8 +117,9 @@ impl Directory {
                 Ensured::Written
             }
         };
-        // Also for an unchanged file: its writer may have crashed between its rename and its sync.
-        folder.sync().map_err(failed)?;
+        if syncs(ensured) {
+            folder.sync().map_err(failed)?;
+        }
         Ok(ensured)
     }
 

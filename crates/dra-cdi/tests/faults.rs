@@ -210,6 +210,23 @@ fn a_file_that_a_crashed_writer_left_unsynced_is_synced_before_success() {
 }
 
 #[test]
+fn a_file_that_was_durable_is_synced_again_only_if_it_had_to_be_put_back() {
+    const NAME: &str = "a_file_that_was_durable_is_synced_again_only_if_it_had_to_be_put_back";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        open(Path::new(&folder)).restore(&claim(), &file("new")).unwrap();
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    open(root.path()).ensure(&claim(), &file("new")).unwrap();
+    let output = child(NAME, root.path(), ("DRA_FAULT_POINT", "cdi.fsync-folder"));
+    assert!(output.status.success(), "{output:?}");
+    open(root.path()).remove(&claim()).unwrap();
+    let output = child(NAME, root.path(), ("DRA_FAULT_POINT", "cdi.fsync-folder"));
+    assert!(crashed(output.status), "{output:?}");
+    assert_eq!(open(root.path()).restore(&claim(), &file("new")).unwrap(), Ensured::Unchanged);
+}
+
+#[test]
 fn a_folder_that_became_read_only_hinders_no_removal_of_what_is_not_there() {
     const NAME: &str = "a_folder_that_became_read_only_hinders_no_removal_of_what_is_not_there";
     if let Some(folder) = std::env::var_os(FOLDER) {

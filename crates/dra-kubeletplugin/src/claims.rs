@@ -238,10 +238,12 @@ impl Disk {
         let (store, cdi) = (Arc::clone(&self.store), self.cdi.clone());
         let span = tracing::Span::current();
         let done = spawn_blocking(move || {
-            let (_permit, _entered) = (permit, span.entered());
-            work(&*store, &cdi)
+            let _entered = span.entered();
+            // Given back by whoever waits, not here: the next piece of work would find this thread busy and start another.
+            (work(&*store, &cdi), permit)
         });
-        done.await.map_err(|_| Failure::Stopping)?
+        let (outcome, _permit) = done.await.map_err(|_| Failure::Stopping)?;
+        outcome
     }
 }
 

@@ -7,6 +7,8 @@ mod boot;
 mod claim;
 mod claim_status;
 mod claims;
+#[cfg(feature = "rustls-tls")]
+mod client;
 mod config;
 mod digest;
 mod error;
@@ -45,6 +47,8 @@ pub use dra_resourceslice::{
 };
 pub use {k8s_openapi, kube, prometheus_client};
 
+#[cfg(feature = "rustls-tls")]
+pub use crate::client::client;
 pub use crate::{
     adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
@@ -67,6 +71,6 @@ pub use crate::{
 };
 
 /// Compiles the driver of the repository's README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "rustls-tls"))]
 #[doc = include_str!("../../../README.md")]
 struct RepositoryReadme;

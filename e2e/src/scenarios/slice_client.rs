@@ -10,10 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use dra_resourceslice::PublishError;
-use k8s_openapi::api::core::v1::Secret;
+use futures::future::try_join_all;
+use k8s_openapi::api::{core::v1::Secret, resource::v1::ResourceSlice};
 use kube::{
-    Client, Config,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    Api, Client, Config,
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 
@@ -31,12 +32,18 @@ use crate::{
 /// kube reads a token file again after at most a minute, and the publisher's back-off adds half of one.
 const RELOADED_WITHIN: Duration = Duration::from_secs(110);
 
-/// A watch is given up after 55 s, and the write after it has 5 s to be answered on the connection that is silent too.
+/// With kube's client a watch is given up after 55 s, and the write after it has 5 s to be answered on the connection that
+/// is silent too. Ours asks a silent server after 10 s, and gives it 5.
 const NOTICED_WITHIN: Duration = Duration::from_secs(80);
+const NOTICED_BY_OURS_WITHIN: Duration = Duration::from_secs(40);
+
+/// Requests that one connection has to do for.
+const AT_ONCE: usize = 50;
 
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("slices_are_published_over_ipv6_and_by_ip_address", |cx| Box::pin(addresses(cx))),
+        Scenario::new("requests_at_once_share_a_connection", |cx| Box::pin(one_connection(cx))),
         Scenario::new("driver_without_rights_is_told_which_and_publishes_once_it_has_them", |cx| {
             Box::pin(no_rights(cx))
         }),
@@ -52,6 +59,13 @@ async fn config() -> Result<Config> {
     let [(_, path), _] = node::driver_environment();
     let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("reading {path}"))?;
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+}
+
+/// By way of a proxy.
+async fn config_by(proxy: &Proxy) -> Result<Config> {
+    let mut config = config().await?;
+    config.cluster_url = proxy.url.parse()?;
+    Ok(config)
 }
 
 /// A client that reads its token from a file, as one in a pod does.
@@ -71,6 +85,16 @@ async fn addresses(cx: &Context) -> Result<()> {
         rig.publish(wish(slices_of_one(1, 0)?)?).await.with_context(|| format!("at {url}"))?;
         rig.finish().await?;
     }
+    Ok(())
+}
+
+async fn one_connection(cx: &Context) -> Result<()> {
+    let proxy = Proxy::start().await?;
+    let slices: Api<ResourceSlice> = Api::all(dra_kubeletplugin::client(config_by(&proxy).await?)?);
+    let none = ListParams::default().fields(&format!("spec.driver={}", cx.namespace));
+    slices.list(&none).await.context("the first request")?;
+    try_join_all((0..AT_ONCE).map(|_| slices.list(&none))).await.context("many requests")?;
+    ensure!(proxy.accepted() == 1, "{AT_ONCE} requests took {} connections", proxy.accepted());
     Ok(())
 }
 
@@ -127,18 +151,33 @@ pub(super) async fn rotated_token(cx: &Context) -> Result<Duration> {
     Ok(took)
 }
 
-/// Lets the publisher's connections fall silent, deletes a slice, and gives the time until it is back.
-pub(super) async fn silent_connection(cx: &Context) -> Result<Duration> {
-    let proxy = Proxy::start().await?;
-    let mut config = config().await?;
-    config.cluster_url = proxy.url.parse()?;
-    let rig = rig_with(cx, "silent", Client::try_from(config)?)?;
+/// Lets the publisher's connections fall silent, deletes a slice, and gives the time until it is back: with kube's client
+/// and with ours.
+pub(super) async fn silent_connections(cx: &Context) -> Result<[Duration; 2]> {
+    let (theirs, ours) = (Proxy::start().await?, Proxy::start().await?);
+    let theirs_client = Client::try_from(config_by(&theirs).await?)?;
+    let ours_client = dra_kubeletplugin::client(config_by(&ours).await?)?;
+    let both = tokio::try_join!(
+        silent_connection(cx, "silent", &theirs, theirs_client, NOTICED_WITHIN),
+        silent_connection(cx, "silent-h2", &ours, ours_client, NOTICED_BY_OURS_WITHIN)
+    )?;
+    Ok(both.into())
+}
+
+async fn silent_connection(
+    cx: &Context,
+    case: &str,
+    proxy: &Proxy,
+    client: Client,
+    noticed_within: Duration,
+) -> Result<Duration> {
+    let rig = rig_with(cx, case, client)?;
     rig.publish(wish(slices_of_one(3, 0)?)?).await?;
     ensure!(proxy.freeze() > 0, "there was no connection to freeze");
     let victim = rig.slices().await?.remove(1);
     rig.delete(&victim).await?;
     let start = Instant::now();
-    rig.wait_slices("the deleted slice", NOTICED_WITHIN, |slices| slices.len() == 3).await?;
+    rig.wait_slices("the deleted slice", noticed_within, |slices| slices.len() == 3).await?;
     let took = start.elapsed();
     rig.finish().await?;
     Ok(took)

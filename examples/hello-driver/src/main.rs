@@ -3,7 +3,7 @@
 use clap::Parser;
 use dra_kubeletplugin::{
     AllocatedClaim, ContainerEdits, Device, DriverPlugin, DriverResources, HeldClaim, NodeName, Options,
-    PluginError, PrepareContext, Prepared, kube, signals,
+    PluginError, PrepareContext, Prepared, client, kube, signals,
 };
 
 const DEVICES: [(&str, &str); 2] = [("english", "hello"), ("french", "bonjour")];
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let node = Cli::parse().node_name;
     let stop = signals::terminate()?;
-    let client = kube::Client::try_default().await?;
+    let client = client(kube::Config::infer().await?)?;
     let pool = node.as_str().parse()?;
     let plugin = Options::new("hello.example.com".parse()?, node, client).start(Greetings).await?;
     let devices = DEVICES.map(|(name, greeting)| Device::named(name)?.try_attribute("greeting", greeting));

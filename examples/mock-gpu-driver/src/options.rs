@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dra_kubeletplugin::{
     ClaimUid, DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect,
 };
@@ -77,6 +77,9 @@ pub(crate) struct RunOptions {
     /// Format of the log on standard error.
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+    /// Tell containers of their GPUs in metadata files, and the claim's status that they are ready.
+    #[arg(long, env = "DESCRIBE_DEVICES", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) describe_devices: bool,
     /// For tests: how long each prepare takes, in milliseconds.
     #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
     pub(crate) prepare_delay: Duration,

@@ -17,6 +17,8 @@ pub(crate) struct MockGpus {
     pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
     pub(crate) driver: DriverName,
     pub(crate) node: NodeName,
+    /// Whether containers get metadata, and claims a status.
+    pub(crate) describes_devices: bool,
     pub(crate) prepare_delay: Duration,
     /// Those that the delay is for; all if it names none.
     pub(crate) slow_devices: Vec<DeviceName>,
@@ -43,10 +45,12 @@ impl DriverPlugin for MockGpus {
             let unknown = || PluginError::new(format!("this node has no GPU {}", device.device()));
             let place = inventory.place_of(device.device()).ok_or_else(unknown)?;
             let gpu = inventory.gpu(place).ok_or_else(unknown)?;
-            prepared = prepared
-                .device(device, self.edits(claim, device, place))
-                .metadata(device, DeviceMetadata::of_device(gpu)?)
-                .status(device, status::of(gpu)?);
+            prepared = prepared.device(device, self.edits(claim, device, place));
+            if self.describes_devices {
+                prepared = prepared
+                    .metadata(device, DeviceMetadata::of_device(gpu)?)
+                    .status(device, status::of(gpu)?);
+            }
         }
         Ok(prepared)
     }

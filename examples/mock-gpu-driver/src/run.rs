@@ -1,6 +1,6 @@
 //! Serves the kubelet of a node until the process is told to end.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use dra_kubeletplugin::{
@@ -45,6 +45,7 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
         inventory: inventory.clone(),
         driver: options.place.driver_name.clone(),
         node: options.node_name.clone(),
+        describes_devices: options.describe_devices,
         prepare_delay: options.prepare_delay,
         slow_devices: options.slow_devices.clone(),
         fail_prepare: options.fail_prepare.clone(),
@@ -129,7 +130,7 @@ async fn log_published(mut registration: watch::Receiver<Registration>, mut publ
 }
 
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
             let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
@@ -139,9 +140,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
             "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
         )?,
     };
-    // The default waits half a minute for a server that does not answer.
-    config.connect_timeout = Some(Duration::from_secs(5));
-    kube::Client::try_from(config).context("client for the API server")
+    dra_kubeletplugin::client(config).context("client for the API server")
 }
 
 fn start_log(format: LogFormat) {

@@ -33,6 +33,7 @@ pub(crate) async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
         go_books: options.adopt_from.map(|file| GoBooks::new(file, driver.clone())),
         driver,
         node: options.node_name,
+        describes_devices: true,
         prepare_delay: Duration::ZERO,
         slow_devices: Vec::new(),
         fail_prepare: Vec::new(),

@@ -26,8 +26,17 @@ pub(crate) struct Tools {
     pub(crate) helpers: PathBuf,
 }
 
+/// How the drivers are built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Drivers {
+    /// As they are shipped: minutes.
+    Shipped,
+    /// Seconds, while a scenario is being written; what they weigh says nothing.
+    Unoptimized,
+}
+
 /// Builds all of it; what is up to date costs little.
-pub(crate) fn build(root: &Path) -> Result<Tools> {
+pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
     let helpers = root.join("target/e2e/helpers");
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/grpc-dial"), &[], &helpers.join("grpc-dial"), &["."])?;
@@ -37,13 +46,21 @@ pub(crate) fn build(root: &Path) -> Result<Tools> {
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
     let target = target_folder(root)?;
     cargo_build(root, &["--package", "e2e"])?;
-    let mut drivers = vec!["--release", "--no-default-features"];
-    drivers.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
-    cargo_build(root, &drivers)?;
-    Ok(Tools { binaries: target.join("release"), scenarios: target.join("debug/e2e"), helpers })
+    let mut arguments = vec!["--no-default-features"];
+    arguments.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
+    let folder = match drivers {
+        Drivers::Shipped => {
+            arguments.push("--release");
+            "release"
+        }
+        Drivers::Unoptimized => "debug",
+    };
+    cargo_build(root, &arguments)?;
+    Ok(Tools { binaries: target.join(folder), scenarios: target.join("debug/e2e"), helpers })
 }
 
-fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
+/// Runs `cargo build` in the workspace.
+pub(crate) fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
     let mut build = cargo(root);
     build.arg("build").args(arguments);
     let status = build.status().with_context(|| format!("running {build:?}"))?;
@@ -51,7 +68,8 @@ fn cargo_build(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn target_folder(root: &Path) -> Result<PathBuf> {
+/// The folder that cargo builds in.
+pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
     let mut metadata = cargo(root);
     let output = metadata.args(["metadata", "--no-deps", "--format-version=1"]).output();
     let output = output.context("running `cargo metadata`")?;
@@ -83,8 +101,8 @@ fn build_oracles(module: &Path, helpers: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The source has build tags, such as `helper_0_35`, for what differs between versions of the Go helper.
-fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
+/// Builds the driver on each version of the Go helper. The source has build tags, such as `helper_0_35`, for what differs between versions of the Go helper.
+pub(crate) fn build_go_drivers(module: &Path, helpers: &Path) -> Result<()> {
     for (file, version) in module_files(module, "k8s.io/dynamic-resource-allocation")? {
         let version = version.trim_start_matches('v');
         let minor: Vec<_> = version.split('.').take(2).collect();

@@ -116,14 +116,15 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(answer)
     }
 
-    /// Puts a prepared claim's files back if they are not as recorded.
+    /// Puts a prepared claim's files back if they are not as recorded. They were durable before the record was, and if what
+    /// put them back since was not, no power cut can show it: the boot after it is another, whose claims begin anew.
     pub(super) async fn restore_files(&self, record: Record) -> Result<(), Failure> {
         let Some(bytes) = record.cdi else { return Ok(()) };
         let (uid, files) = (record.claim.uid, self.disk.metadata.clone());
         let id = file_id(&uid)?;
         let restored = self.disk.run(move |_, cdi| {
             files.ensure(&uid, &record.metadata)?;
-            cdi.ensure(&id, bytes.as_bytes())?;
+            cdi.restore(&id, bytes.as_bytes())?;
             Ok(())
         });
         restored.await

@@ -36,9 +36,14 @@ impl Proxy {
         Ok(Self { url, frozen, accepted, task })
     }
 
+    /// How many connections there have been.
+    pub(super) fn accepted(&self) -> u64 {
+        *self.accepted.borrow()
+    }
+
     /// Lets all connections that are open fall silent without closing them. New ones work. Tells how many have.
     pub(super) fn freeze(&self) -> u64 {
-        let count = *self.accepted.borrow();
+        let count = self.accepted();
         self.frozen.send_replace(count);
         count
     }

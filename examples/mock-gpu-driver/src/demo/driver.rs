@@ -39,6 +39,7 @@ impl DriverProcess {
         command.args(["--node-name", node_name, "--driver-name", driver]);
         // What the caller has set for a driver of its own is not for this one.
         for variable in [
+            "DESCRIBE_DEVICES",
             "NUM_DEVICES",
             "INVENTORY",
             "POD_UID",

@@ -1,0 +1,46 @@
+//! The first call after two minutes in which nobody has asked for anything.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Run, say};
+use crate::{
+    claims,
+    measure::{Measure, Phase, Shape},
+    variant::Variant,
+};
+
+const SILENCE: Duration = Duration::from_secs(120);
+const BATCH: usize = 10;
+const PHASES: [Phase; 2] = [Phase::Prepare, Phase::Unprepare];
+const ROUNDS: usize = 3;
+
+/// Both run at once, each under a name of its own, and are silent together.
+const DRIVERS: [(Variant, &str); 2] =
+    [(Variant::Ours, "ours.bench.example.com"), (Variant::GoFair, "go.bench.example.com")];
+
+impl Run<'_> {
+    pub(super) async fn silence(&mut self) -> Result<()> {
+        self.bench.clean().await?;
+        let mut all = Vec::new();
+        for (variant, driver) in DRIVERS {
+            let claims = claims::make(&self.bench.client, driver, BATCH).await?;
+            let running = self.bench.start(variant, driver, BATCH).await?;
+            self.load.at(&running.socket, &claims, Shape::TEN, &PHASES).await?;
+            all.push((variant, claims, running));
+        }
+        for round in 0..ROUNDS {
+            say(&format!("two minutes of silence, {} of {ROUNDS}", round + 1));
+            tokio::time::sleep(SILENCE).await;
+            for (variant, claims, running) in &all {
+                let figures = self.load.at(&running.socket, claims, Shape::TEN, &PHASES).await?;
+                self.samples.add(*variant, Measure::FirstBatch, figures[0].p50);
+            }
+        }
+        for (_, _, running) in all {
+            running.program.stop().await?;
+        }
+        Ok(())
+    }
+}

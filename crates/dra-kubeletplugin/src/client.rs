@@ -1,0 +1,92 @@
+//! A client for the API server with connections that fit a driver.
+//!
+//! A claim is fetched while a pod waits, often after minutes of silence. So connections stay open, are known to be
+//! alive, and many requests share one.
+
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt as _, retry::RetryPolicy},
+};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
+
+/// For a TCP connection and its TLS handshake together.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server that is silent for so long is asked whether it is there, and has so long to answer.
+const SILENCE: Duration = Duration::from_secs(10);
+const PING_LIMIT: Duration = Duration::from_secs(5);
+
+/// A client for a driver: HTTP/2 where the server has it, so that all requests share one connection; no delay of small
+/// packets (`TCP_NODELAY`); a limit of 5 s on connecting; connections that stay open, and whose silence is noticed
+/// within 15 s.
+///
+/// kube's own client, which is what [`Client::try_from`](kube::Client) makes, has none of these: with it a burst of
+/// claims opens a connection for each. It is what this gives for a `config` that names a proxy.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use dra_kubeletplugin::{client, kube::Config};
+///
+/// let client = client(Config::infer().await?)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// `config` names a file that cannot be read, or certificates or credentials that cannot be used.
+pub fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(SILENCE));
+    let https = https(&config, tcp)?;
+    let connect = tower::service_fn(move |server: Uri| {
+        let connecting = https.clone().oneshot(server);
+        Box::pin(async move {
+            let connected = tokio::time::timeout(CONNECT_LIMIT, connecting).await;
+            connected.map_err(|_| format!("no connection within {} s", CONNECT_LIMIT.as_secs()))?
+        })
+    });
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(None)
+        .http2_keep_alive_interval(SILENCE)
+        .http2_keep_alive_timeout(PING_LIMIT)
+        .http2_keep_alive_while_idle(true)
+        .build(connect);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace))
+}
+
+/// With the credentials of `config`. Its own connector offers HTTP/1.1 only.
+fn https(
+    config: &Config,
+    tcp: HttpConnector,
+) -> Result<hyper_rustls::HttpsConnector<HttpConnector>, kube::Error> {
+    let mut builder = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = name.clone().try_into().map_err(|error| {
+            kube::Error::RustlsTls(kube::client::RustlsTlsError::InvalidServerName(error))
+        })?;
+        builder = builder.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_http1().enable_http2().wrap_connector(tcp))
+}
