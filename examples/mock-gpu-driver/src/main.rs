@@ -6,6 +6,7 @@ mod go_books;
 mod inventory;
 mod options;
 mod plugin;
+mod profile;
 mod run;
 mod state;
 mod status;

@@ -3,12 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use dra_kubeletplugin::{
-    Adopt, AdoptedClaim, AllocatedClaim, AllocatedDevice, ContainerEdits, DeviceMetadata, DeviceName,
-    DriverName, DriverPlugin, HeldClaim, NodeName, PluginError, PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AllocatedClaim, AllocatedDevice, ConfigError, ContainerEdits, DeviceMetadata,
+    DeviceName, DriverName, DriverPlugin, HeldClaim, NodeName, OpaqueConfig, PluginError, PrepareContext,
+    Prepared,
 };
 use tokio::sync::watch;
 
-use crate::{go_books::GoBooks, inventory::Inventory, status};
+use crate::{
+    go_books::GoBooks,
+    inventory::Inventory,
+    profile::gpu::config::{self, GpuConfig, Sharing},
+    status,
+};
 
 /// Gives containers environment variables that tell which GPUs they have, under the names that the Go example driver
 /// uses, and the published attributes of each as device metadata. The claim's status says that they are ready.
@@ -45,7 +51,8 @@ impl DriverPlugin for MockGpus {
             let unknown = || PluginError::new(format!("this node has no GPU {}", device.device()));
             let place = inventory.place_of(device.device()).ok_or_else(unknown)?;
             let gpu = inventory.gpu(place).ok_or_else(unknown)?;
-            prepared = prepared.device(device, self.edits(claim, device, place));
+            let config = claim.config::<GpuConfig>(device)?.unwrap_or_default();
+            prepared = prepared.device(device, self.edits(claim, device, place, &config));
             if self.describes_devices {
                 prepared = prepared
                     .metadata(device, DeviceMetadata::of_device(gpu)?)
@@ -64,6 +71,10 @@ impl DriverPlugin for MockGpus {
         }
     }
 
+    fn validate(&self, config: &OpaqueConfig) -> Result<(), ConfigError> {
+        config::validate(config.parameters())
+    }
+
     async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
         match &self.go_books {
             Some(books) => books.claims(which).await,
@@ -73,16 +84,28 @@ impl DriverPlugin for MockGpus {
 }
 
 impl MockGpus {
-    fn edits(&self, claim: &AllocatedClaim, device: &AllocatedDevice, place: usize) -> ContainerEdits {
+    fn edits(
+        &self,
+        claim: &AllocatedClaim,
+        device: &AllocatedDevice,
+        place: usize,
+        config: &GpuConfig,
+    ) -> ContainerEdits {
         let gpu_env = format!("GPU_DEVICE_{place}");
-        ContainerEdits::new()
+        let edits = ContainerEdits::new()
             .env("KUBERNETES_NODE_NAME", self.node.as_str())
             .env("DRA_RESOURCE_DRIVER_NAME", self.driver.as_str())
             .env("DRA_ADMIN_ACCESS", device.admin_access().to_string())
             .env(gpu_env.as_str(), device.device().as_str())
-            .env(format!("{gpu_env}_RESOURCE_CLAIM"), claim.uid().as_str())
-            .env(format!("{gpu_env}_SHARING_STRATEGY"), "TimeSlicing")
-            .env(format!("{gpu_env}_TIMESLICE_INTERVAL"), "Default")
+            .env(format!("{gpu_env}_RESOURCE_CLAIM"), claim.uid().as_str());
+        match &config.sharing {
+            Sharing::TimeSlicing(interval) => edits
+                .env(format!("{gpu_env}_SHARING_STRATEGY"), "TimeSlicing")
+                .env(format!("{gpu_env}_TIMESLICE_INTERVAL"), interval.to_string()),
+            Sharing::SpacePartitioning(count) => edits
+                .env(format!("{gpu_env}_SHARING_STRATEGY"), "SpacePartitioning")
+                .env(format!("{gpu_env}_PARTITION_COUNT"), count.to_string()),
+        }
     }
 }
 

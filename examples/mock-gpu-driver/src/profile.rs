@@ -1,0 +1,3 @@
+//! What kinds of devices the driver can play.
+
+pub(crate) mod gpu;
