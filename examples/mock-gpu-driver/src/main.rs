@@ -2,8 +2,11 @@
 
 #[cfg(feature = "demo")]
 mod demo;
+mod faults;
 mod go_books;
+mod health_pod;
 mod inventory;
+mod offer;
 mod options;
 mod plugin;
 mod profile;
