@@ -1,5 +1,6 @@
 //! A driver for GPUs that do not exist: the SDK's example, and what its tests run.
 
+mod binding_controller;
 #[cfg(feature = "demo")]
 mod demo;
 mod faults;
@@ -25,6 +26,7 @@ async fn main() -> ExitCode {
         Command::Run(options) => run::run(*options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::State(StateCommand::Release(options)) => state::release(options).await,
+        Command::BindingController(options) => binding_controller::run(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dra_kubeletplugin::{ClaimUid, DriverName, NodeName, resourceslice::TaintEffect};
 
 use crate::{
+    binding_controller::ControllerOptions,
     faults::Faults,
     health_pod::PodName,
     profile::{DeviceProfile, ProfileOptions},
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     /// Put the driver's state on this node right.
     #[command(subcommand)]
     State(StateCommand),
+    /// Say of devices that they are ready, for pods that wait for that (`--binding-conditions`).
+    BindingController(ControllerOptions),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
     #[cfg(feature = "demo")]
     Demo(DemoOptions),
