@@ -1,9 +1,13 @@
 //! A driver for GPUs that do not exist: the SDK's example, and what its tests run.
 
+mod binding_controller;
 #[cfg(feature = "demo")]
 mod demo;
+mod faults;
 mod go_books;
+mod health_pod;
 mod inventory;
+mod offer;
 mod options;
 mod plugin;
 mod profile;
@@ -23,6 +27,7 @@ async fn main() -> ExitCode {
         Command::State(StateCommand::Show(options)) => return state::show(options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::State(StateCommand::Release(options)) => state::release(options).await,
+        Command::BindingController(options) => binding_controller::run(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };

@@ -4,22 +4,23 @@ use std::{
     io::{self, Write as _},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::ensure;
 use dra_kubeletplugin::{
-    DeviceRef,
+    DeviceRef, Pool,
     state::{self, Release, Released, StateLocation, Way},
 };
 use tokio::sync::watch;
 
 use crate::{
+    faults::Faults,
     go_books::GoBooks,
     inventory::Inventory,
     one_line,
     options::{Place, ReleaseOptions, ShowOptions},
-    plugin::MockGpus,
+    plugin::MockDriver,
+    profile::ProfileOptions,
 };
 
 /// Exit code 0 if all is well, 1 if something is inconsistent, 2 if it could not look.
@@ -54,16 +55,17 @@ pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
 
 pub(crate) async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
     let driver = options.place.driver_name.clone();
-    let plugin = MockGpus {
+    let (profile, devices) = (options.place.device_profile, ProfileOptions::default());
+    let plugin = MockDriver {
+        profile,
+        devices: profile.build(&driver, &options.node_name, &devices),
         // Nothing is prepared any more.
-        inventory: watch::channel(Arc::new(Inventory::of_node(&options.node_name, 0)?)).1,
+        inventory: watch::channel(Arc::new(Inventory::new(Pool::new([])))).1,
         go_books: options.adopt_from.map(|file| GoBooks::new(file, driver.clone())),
         driver,
         node: options.node_name,
         describes_devices: true,
-        prepare_delay: Duration::ZERO,
-        slow_devices: Vec::new(),
-        fail_prepare: Vec::new(),
+        faults: Faults::default(),
     };
     let mut location = location(options.place);
     location.boot_id = options.boot_id;

@@ -2,9 +2,8 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-use dra_kubeletplugin::{ConfigError, DeviceConfig};
+use dra_kubeletplugin::DeviceConfig;
 use serde::Deserialize;
-use serde_json::Value;
 
 /// `GpuConfig` of the group `gpu.resource.example.com`, as the Go example driver has it.
 ///
@@ -25,14 +24,6 @@ pub(crate) struct GpuConfig {
 impl DeviceConfig for GpuConfig {
     const API_VERSION: &'static str = "gpu.resource.example.com/v1alpha1";
     const KIND: &'static str = "GpuConfig";
-}
-
-/// Reads a configuration for this driver, which has to be a `GpuConfig`. For prepare and webhook alike.
-///
-/// # Errors
-/// It is none, or has a mistake; with the path of the field.
-pub(crate) fn validate(parameters: &Value) -> Result<(), ConfigError> {
-    GpuConfig::decode(parameters).map(drop)
 }
 
 /// How users of a GPU share it.
@@ -148,7 +139,7 @@ impl TryFrom<WrittenSharing> for Sharing {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -221,7 +212,7 @@ mod tests {
         }
         let other = json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "NetConfig"});
         assert_eq!(
-            validate(&other).unwrap_err().to_string(),
+            GpuConfig::decode(&other).unwrap_err().to_string(),
             "parameters.kind: must be \"GpuConfig\", not \"NetConfig\""
         );
     }
