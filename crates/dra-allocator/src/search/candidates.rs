@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::capacity::{self, Consumed};
-use super::super::error::SchedulerError;
-use super::super::model::{Amount, Device, DeviceKey, Slice};
-use super::super::requests::{self, Alternative};
-use super::super::{pools, taints};
 use super::{Chosen, Location, Search, State, Step, add};
+use crate::capacity::{self, Consumed};
+use crate::error::AllocationError;
+use crate::model::{Amount, Device, DeviceKey, Slice};
+use crate::requests::{self, Alternative};
+use crate::{pools, taints};
 
 /// Feature that a node declares if its kubelet can leave out calls to the driver.
 const SKIPS_OPERATIONS: &str = "DRAOptionalNodeOperations";
@@ -47,7 +47,7 @@ impl<'a> Search<'a> {
         claims.is_none() && !self.in_use.devices.contains(&key)
     }
 
-    pub(super) fn is_selectable(&mut self, step: Step, location: Location) -> Result<bool, SchedulerError> {
+    pub(super) fn is_selectable(&mut self, step: Step, location: Location) -> Result<bool, AllocationError> {
         let key = (step.claim, step.request, step.alternative, location);
         if let Some(matches) = self.matches.get(&key) {
             return Ok(*matches);
@@ -57,7 +57,7 @@ impl<'a> Search<'a> {
         Ok(matches)
     }
 
-    fn matches_selectors(&self, step: Step, location: Location) -> Result<bool, SchedulerError> {
+    fn matches_selectors(&self, step: Step, location: Location) -> Result<bool, AllocationError> {
         let (slice, device, (driver, pool, name)) = self.device(location);
         let asked = self.asked(step);
         if asked.selectors.is_empty() {
@@ -84,10 +84,10 @@ impl<'a> Search<'a> {
         step: Step,
         device: &Device,
         consumed: &Consumed,
-    ) -> Result<Option<BTreeMap<String, Amount>>, SchedulerError> {
+    ) -> Result<Option<BTreeMap<String, Amount>>, AllocationError> {
         let asked = self.asked(step);
         capacity::share(device, &asked.ask.capacity.requests, consumed).map_err(|reason| {
-            SchedulerError::Capacity {
+            AllocationError::Capacity {
                 claim: self.claims[step.claim].claim.metadata.name.clone(),
                 request: asked.name.clone(),
                 device: device.name.clone(),
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
         step: Step,
         location: Location,
         state: &State<'a>,
-    ) -> Result<Option<State<'a>>, SchedulerError> {
+    ) -> Result<Option<State<'a>>, AllocationError> {
         let (slice, device, key) = self.device(location);
         let asked = self.asked(step);
         let claim = &self.claims[step.claim];
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
             match constraint.with(&slice.spec.driver, device, request, &asked.name) {
                 Some(with) => *constraint = with,
                 None if asked.count.is_none() => {
-                    return Err(SchedulerError::Constraint {
+                    return Err(AllocationError::Constraint {
                         claim: claim.claim.metadata.name.clone(),
                         request: asked.name.clone(),
                         device: key.2,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Amount, Capacity, Device, RequestPolicy, ValidRange};
-use crate::api::quantity;
+use crate::model::{Amount, Capacity, Device, RequestPolicy, ValidRange};
+use crate::quantity;
 
 /// Amounts by the capacity's name, in billionths.
-pub(super) type Consumed = BTreeMap<String, i128>;
+pub(crate) type Consumed = BTreeMap<String, i128>;
 
 /// The largest amount that the scheduler computes with.
 const MAX_NANOS: i128 = (i64::MAX as i128) * 1_000_000_000;
@@ -16,7 +16,7 @@ const MAX_NANOS: i128 = (i64::MAX as i128) * 1_000_000_000;
 ///
 /// # Errors
 /// If an amount cannot be computed with: the scheduler gives the pod up then.
-pub(super) fn share(
+pub(crate) fn share(
     device: &Device,
     asked: &BTreeMap<String, Amount>,
     consumed: &Consumed,
@@ -36,6 +36,32 @@ pub(super) fn share(
         allows(capacity.request_policy.as_ref(), share.nanos) && before + share.nanos <= capacity.value.nanos
     };
     Ok(shares.iter().all(fits).then_some(shares))
+}
+
+/// Why [`share`] has nothing to give, for people: empty if it has.
+pub(crate) fn lacks(device: &Device, asked: &BTreeMap<String, Amount>, consumed: &Consumed) -> Vec<String> {
+    let unknown = asked.keys().filter(|name| !device.capacity.contains_key(*name));
+    let mut lacks: Vec<String> = unknown.map(|name| format!("has no capacity {name}")).collect();
+    for (name, capacity) in &device.capacity {
+        let share = match share_of(capacity, asked.get(name)) {
+            Ok(share) => share,
+            Err(reason) => {
+                lacks.push(format!("capacity {name}: {reason}"));
+                continue;
+            }
+        };
+        let before = consumed.get(name).copied().unwrap_or_default();
+        if !allows(capacity.request_policy.as_ref(), share.nanos) {
+            lacks.push(format!("its policy does not allow {} of capacity {name}", share.text));
+        } else if before + share.nanos > capacity.value.nanos {
+            let left = quantity::spelled_like(capacity.value.nanos - before, &capacity.value.text);
+            lacks.push(format!(
+                "{} of capacity {name} are needed, {left} of {} are left",
+                share.text, capacity.value.text
+            ));
+        }
+    }
+    lacks
 }
 
 /// The amount that is taken: as asked, rounded up as the policy says, or its default, or all there is.

@@ -2,8 +2,8 @@ use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde_json::{Value, json};
 
-use super::super::nodes;
 use super::*;
+use crate::nodes;
 
 const DRIVER: &str = "gpu.example.com";
 
@@ -59,7 +59,7 @@ fn run(
     slices: &[ResourceSlice],
     claims: &[ResourceClaim],
     specs: &[Value],
-) -> Result<Vec<AllocationResult>, SchedulerError> {
+) -> Result<Vec<AllocationResult>, AllocationError> {
     let known = Known { slices, classes: &classes(), claims };
     let specs: Vec<ResourceClaim> = specs.iter().map(claim).collect();
     allocate(&known, &node(), &specs)

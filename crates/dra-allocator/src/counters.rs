@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::Device;
-use super::pools::Pool;
+use crate::model::Device;
+use crate::pools::Pool;
+use crate::quantity;
 
 /// What devices take from a pool's counters, by set and counter, and who shares the sets.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     taken: BTreeMap<(String, String), i128>,
     groups: BTreeMap<String, Groups>,
 }
@@ -22,7 +23,7 @@ enum Groups {
 
 impl Counters {
     /// Those of the devices that are in use.
-    pub(super) fn in_use<'a>(devices: impl Iterator<Item = &'a Device>) -> Self {
+    pub(crate) fn in_use<'a>(devices: impl Iterator<Item = &'a Device>) -> Self {
         devices.fold(Self::default(), |counters, device| {
             let added = counters.added(device);
             added.joined(device).unwrap_or(added)
@@ -30,7 +31,7 @@ impl Counters {
     }
 
     /// The counters with this device too, or none if the pool has not that much, or the device does not go with the others.
-    pub(super) fn with(&self, pool: &Pool<'_>, device: &Device) -> Option<Self> {
+    pub(crate) fn with(&self, pool: &Pool<'_>, device: &Device) -> Option<Self> {
         let counters = self.joined(device)?.added(device);
         let is_enough = |(set, counter, value): (&str, &str, i128)| {
             let key = (set.to_owned(), counter.to_owned());
@@ -40,6 +41,35 @@ impl Counters {
             counters.iter().map(move |(counter, value)| (*set, *counter, *value))
         });
         values.all(is_enough).then_some(counters)
+    }
+
+    /// Why the device cannot have what it takes of the counters, if it cannot, for people.
+    pub(crate) fn shortage(&self, pool: &Pool<'_>, device: &Device) -> Option<String> {
+        if self.joined(device).is_none() {
+            return Some(
+                "devices in use that consume the same counters have no compatibility group in common with it"
+                    .into(),
+            );
+        }
+        for consumption in &device.consumes_counters {
+            let set = consumption.counter_set.as_str();
+            for (name, needed) in &consumption.counters {
+                let Some(of) = pool.counters.get(set).and_then(|counters| counters.get(name.as_str())) else {
+                    continue;
+                };
+                let taken = self.taken.get(&(set.to_owned(), name.clone())).copied().unwrap_or_default();
+                if taken + needed.value.nanos > *of {
+                    let spelled = |nanos| quantity::spelled_like(nanos, &needed.value.text);
+                    return Some(format!(
+                        "needs {} of counter {name} of set {set}, of which {} of {} are left",
+                        needed.value.text,
+                        spelled(of - taken),
+                        spelled(*of),
+                    ));
+                }
+            }
+        }
+        None
     }
 
     fn added(&self, device: &Device) -> Self {
@@ -80,9 +110,9 @@ impl Counters {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::model::Slice;
-    use super::super::pools;
     use super::*;
+    use crate::model::Slice;
+    use crate::pools;
 
     /// Which of the devices fit one after the other into a set with ten units.
     fn fitting(devices: &Value) -> Vec<bool> {

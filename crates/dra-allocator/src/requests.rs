@@ -4,47 +4,47 @@ use std::collections::BTreeMap;
 
 use dra_cel::{Selector, SelectorError};
 
-use super::constraints::Constraint;
-use super::error::SchedulerError;
-use super::model::{self, Class, Toleration};
+use crate::constraints::Constraint;
+use crate::error::AllocationError;
+use crate::model::{self, Class, Toleration};
 
 /// A claim to allocate.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
-    pub(super) claim: &'a model::Claim,
-    pub(super) requests: Vec<Request<'a>>,
-    pub(super) constraints: Vec<Constraint>,
+pub(crate) struct Wanted<'a> {
+    pub(crate) claim: &'a model::Claim,
+    pub(crate) requests: Vec<Request<'a>>,
+    pub(crate) constraints: Vec<Constraint>,
 }
 
 /// A request with its alternatives; without `firstAvailable` there is one.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
-    pub(super) name: &'a str,
-    pub(super) alternatives: Vec<Alternative<'a>>,
-    pub(super) is_list: bool,
+pub(crate) struct Request<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) alternatives: Vec<Alternative<'a>>,
+    pub(crate) is_list: bool,
 }
 
 /// One way to satisfy a request.
 #[derive(Debug)]
-pub(super) struct Alternative<'a> {
+pub(crate) struct Alternative<'a> {
     /// Name in results: `request`, or `request/alternative`.
-    pub(super) name: String,
-    pub(super) ask: &'a model::Ask,
-    pub(super) class: &'a Class,
-    pub(super) tolerations: Vec<Toleration>,
-    pub(super) is_admin: bool,
+    pub(crate) name: String,
+    pub(crate) ask: &'a model::Ask,
+    pub(crate) class: &'a Class,
+    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) is_admin: bool,
     /// None for all devices.
-    pub(super) count: Option<usize>,
+    pub(crate) count: Option<usize>,
     /// Those of the class, then those of the request, each with the place that it stands in.
-    pub(super) selectors: Vec<(String, Selector)>,
+    pub(crate) selectors: Vec<(String, Selector)>,
 }
 
 /// # Errors
 /// If a class does not exist, a selector is not valid, or something is asked that is not supported.
-pub(super) fn wanted<'a>(
+pub(crate) fn wanted<'a>(
     claim: &'a model::Claim,
     classes: &'a BTreeMap<String, Class>,
-) -> Result<Wanted<'a>, SchedulerError> {
+) -> Result<Wanted<'a>, AllocationError> {
     let name = &claim.metadata.name;
     let devices = &claim.spec.devices;
     let requests: Result<Vec<Request<'a>>, _> =
@@ -61,7 +61,7 @@ fn request<'a>(
     claim: &str,
     request: &'a model::Request,
     classes: &'a BTreeMap<String, Class>,
-) -> Result<Request<'a>, SchedulerError> {
+) -> Result<Request<'a>, AllocationError> {
     let named = |ask: &model::Ask| format!("{}/{}", request.name, ask.name);
     let alternatives: Result<Vec<Alternative<'a>>, _> = if let Some(ask) = &request.exactly {
         alternative(claim, request.name.clone(), ask, classes).map(|only| vec![only])
@@ -80,7 +80,7 @@ fn alternative<'a>(
     name: String,
     ask: &'a model::Ask,
     classes: &'a BTreeMap<String, Class>,
-) -> Result<Alternative<'a>, SchedulerError> {
+) -> Result<Alternative<'a>, AllocationError> {
     let place = format!("request {name:?}");
     if !ask.derived_attributes.is_empty() {
         return Err(unsupported(claim, &place, "derivedAttributes"));
@@ -90,7 +90,7 @@ fn alternative<'a>(
         "All" => None,
         other => return Err(unsupported(claim, &place, &format!("allocationMode {other}"))),
     };
-    let class = classes.get(&ask.device_class_name).ok_or_else(|| SchedulerError::Missing {
+    let class = classes.get(&ask.device_class_name).ok_or_else(|| AllocationError::Missing {
         wanted_by: format!("ResourceClaim {claim:?}"),
         kind: "DeviceClass",
         name: ask.device_class_name.clone(),
@@ -102,7 +102,7 @@ fn alternative<'a>(
         for (index, selector) in told.iter().enumerate() {
             let place = format!("{place}, selector {index}");
             let expression = selector.cel.as_ref().map(|cel| cel.expression.as_str());
-            let expression = expression.ok_or_else(|| SchedulerError::Unsupported {
+            let expression = expression.ok_or_else(|| AllocationError::Unsupported {
                 place: place.clone(),
                 what: "a selector other than CEL".into(),
             })?;
@@ -123,14 +123,14 @@ fn alternative<'a>(
 }
 
 /// The error of a selector, on a device if it was evaluated.
-pub(super) fn selector_error(place: &str, device: &str, error: SelectorError) -> SchedulerError {
+pub(crate) fn selector_error(place: &str, device: &str, error: SelectorError) -> AllocationError {
     let device = if device.is_empty() { String::new() } else { format!(" on device {device}") };
     match error {
-        SelectorError::Unsupported(what) => SchedulerError::Unsupported { place: place.to_owned(), what },
-        error => SchedulerError::Selector { place: format!("{place}{device}"), error },
+        SelectorError::Unsupported(what) => AllocationError::Unsupported { place: place.to_owned(), what },
+        error => AllocationError::Selector { place: format!("{place}{device}"), error },
     }
 }
 
-fn unsupported(claim: &str, place: &str, what: &str) -> SchedulerError {
-    SchedulerError::Unsupported { place: format!("ResourceClaim {claim:?}, {place}"), what: what.to_owned() }
+fn unsupported(claim: &str, place: &str, what: &str) -> AllocationError {
+    AllocationError::Unsupported { place: format!("ResourceClaim {claim:?}, {place}"), what: what.to_owned() }
 }

@@ -3,12 +3,13 @@
 use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 /// Whether the node is selected: by one term whole.
-pub(super) fn selects(selector: &NodeSelector, node: &Node) -> bool {
+#[must_use]
+pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_selects(term, node))
 }
 
 /// The selector of this one node, as the scheduler writes it for node-local devices.
-pub(super) fn only(node: &str) -> NodeSelector {
+pub(crate) fn only(node: &str) -> NodeSelector {
     let name = NodeSelectorRequirement {
         key: "metadata.name".into(),
         operator: "In".into(),

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::model::{Device, DeviceKey, Place, Slice};
-use super::nodes;
+use crate::model::{Device, DeviceKey, Place, Slice};
+use crate::nodes;
 
 /// Driver and name of a pool.
-pub(super) type PoolKey = (String, String);
+pub(crate) type PoolKey = (String, String);
 
 /// A pool as far as it is usable from a node.
 #[derive(Debug)]
-pub(super) struct Pool<'a> {
-    pub(super) key: PoolKey,
-    pub(super) state: PoolState,
+pub(crate) struct Pool<'a> {
+    pub(crate) key: PoolKey,
+    pub(crate) state: PoolState,
     /// With devices for the node, by name.
-    pub(super) slices: Vec<&'a Slice>,
+    pub(crate) slices: Vec<&'a Slice>,
     /// With devices for other nodes only. They use the same counters.
-    pub(super) elsewhere: Vec<&'a Slice>,
+    pub(crate) elsewhere: Vec<&'a Slice>,
     /// The counters' values by set and counter.
-    pub(super) counters: BTreeMap<&'a str, BTreeMap<&'a str, i128>>,
+    pub(crate) counters: BTreeMap<&'a str, BTreeMap<&'a str, i128>>,
 }
 
 /// Whether devices of a pool may be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PoolState {
+pub(crate) enum PoolState {
     Usable,
     /// There are fewer slices than they say.
     Incomplete,
@@ -34,7 +34,7 @@ pub(super) enum PoolState {
 }
 
 impl Pool<'_> {
-    pub(super) fn key_of(&self, device: &Device) -> DeviceKey {
+    pub(crate) fn key_of(&self, device: &Device) -> DeviceKey {
         (self.key.0.clone(), self.key.1.clone(), device.name.clone())
     }
 
@@ -46,7 +46,7 @@ impl Pool<'_> {
 
 /// The pools with devices for the node, in the order in which the scheduler tries them: by driver and name, those with
 /// binding conditions last. Only the newest generation of a pool counts.
-pub(super) fn gather<'a>(slices: &'a [Slice], node: &Node) -> Vec<Pool<'a>> {
+pub(crate) fn gather<'a>(slices: &'a [Slice], node: &Node) -> Vec<Pool<'a>> {
     let mut here: BTreeMap<PoolKey, Vec<&Slice>> = BTreeMap::new();
     for slice in slices.iter().filter(|slice| is_for(slice, node)) {
         here.entry(key_of(slice)).or_default().push(slice);
@@ -58,7 +58,7 @@ pub(super) fn gather<'a>(slices: &'a [Slice], node: &Node) -> Vec<Pool<'a>> {
 }
 
 /// Whether the place includes the node.
-pub(super) fn includes(place: &Place, node: &Node) -> bool {
+pub(crate) fn includes(place: &Place, node: &Node) -> bool {
     match (&place.node_name, &place.node_selector) {
         (Some(name), _) => node.metadata.name.as_ref() == Some(name),
         _ if place.all_nodes => true,

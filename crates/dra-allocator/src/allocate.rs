@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
 
-use super::error::SchedulerError;
-use super::model::{self, Claim, Class, Slice};
-use super::requests;
-use super::result;
-use super::search::{InUse, Search};
+use crate::error::AllocationError;
+use crate::model::{self, Claim, Class, Slice};
+use crate::requests;
+use crate::result;
+use crate::search::{InUse, Search};
 
 /// What the scheduler knows when it allocates.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub struct Known<'a> {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use dra_testkit::scheduler::{Known, allocate};
+/// use dra_allocator::{Known, allocate};
 /// use serde_json::{from_value, json};
 ///
 /// let slice = from_value(json!({"metadata": {"name": "slice-1"}, "spec": {
@@ -60,7 +60,7 @@ pub fn allocate(
     known: &Known<'_>,
     node: &Node,
     claims: &[ResourceClaim],
-) -> Result<Vec<AllocationResult>, SchedulerError> {
+) -> Result<Vec<AllocationResult>, AllocationError> {
     let slices: Vec<Slice> = read_all(known.slices, "a ResourceSlice")?;
     let classes: Vec<Class> = read_all(known.classes, "a DeviceClass")?;
     let classes: BTreeMap<String, Class> =
@@ -74,10 +74,12 @@ pub fn allocate(
     (0..wanted.len()).map(|number| result::allocation(&wanted, number, &solution, node)).collect()
 }
 
-fn read_all<T: serde::de::DeserializeOwned>(
+/// # Errors
+/// If an object has something that no API server would have stored.
+pub(crate) fn read_all<T: serde::de::DeserializeOwned>(
     objects: &[impl serde::Serialize],
     place: &str,
-) -> Result<Vec<T>, SchedulerError> {
+) -> Result<Vec<T>, AllocationError> {
     objects.iter().map(|object| model::read(object, place)).collect()
 }
 

@@ -1,12 +1,30 @@
 //! Taints that keep a device from being allocated.
 
-use super::model::{Device, Taint, Toleration};
+use std::fmt;
 
-/// Whether a taint of the device is not tolerated. Unknown effects and `None` keep nobody away.
-pub(super) fn forbid(device: &Device, tolerations: &[Toleration]) -> bool {
+use crate::model::{Device, Taint, Toleration};
+
+/// Whether a taint of the device is not tolerated.
+pub(crate) fn forbid(device: &Device, tolerations: &[Toleration]) -> bool {
+    forbidding(device, tolerations).next().is_some()
+}
+
+/// The taints of the device that are not tolerated. Unknown effects and `None` keep nobody away.
+pub(crate) fn forbidding<'a>(
+    device: &'a Device,
+    tolerations: &'a [Toleration],
+) -> impl Iterator<Item = &'a Taint> {
     let counts = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
     let is_tolerated = |taint: &Taint| tolerations.iter().any(|toleration| tolerates(toleration, taint));
-    device.taints.iter().filter(counts).any(|taint| !is_tolerated(taint))
+    device.taints.iter().filter(counts).filter(move |taint| !is_tolerated(taint))
+}
+
+/// `key=value:effect`
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = if self.value.is_empty() { String::new() } else { format!("={}", self.value) };
+        write!(f, "{}{value}:{}", self.key, self.effect)
+    }
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

@@ -9,47 +9,47 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::capacity::Consumed;
-use super::constraints::Constraint;
-use super::counters::Counters;
-use super::error::SchedulerError;
-use super::model::{Allocated, Amount, Device, DeviceKey, Slice};
-use super::pools::{self, Pool, PoolKey, PoolState};
-use super::requests::{Alternative, Wanted};
+use crate::capacity::Consumed;
+use crate::constraints::Constraint;
+use crate::counters::Counters;
+use crate::error::AllocationError;
+use crate::model::{Allocated, Amount, Device, DeviceKey, Slice};
+use crate::pools::{self, Pool, PoolKey, PoolState};
+use crate::requests::{Alternative, Wanted};
 
 /// Most results that an allocation can have.
 const MAX_RESULTS: usize = 32;
 
 /// A device that was chosen.
 #[derive(Debug, Clone)]
-pub(super) struct Chosen<'a> {
-    pub(super) request: usize,
-    pub(super) alternative: usize,
-    pub(super) slice: &'a Slice,
-    pub(super) device: &'a Device,
+pub(crate) struct Chosen<'a> {
+    pub(crate) request: usize,
+    pub(crate) alternative: usize,
+    pub(crate) slice: &'a Slice,
+    pub(crate) device: &'a Device,
     /// The share of its capacity, if the device may be shared.
-    pub(super) share: Option<BTreeMap<String, Amount>>,
+    pub(crate) share: Option<BTreeMap<String, Amount>>,
 }
 
 /// A whole solution.
 #[derive(Debug, Clone)]
-pub(super) struct Solution<'a> {
+pub(crate) struct Solution<'a> {
     /// For each claim.
-    pub(super) devices: Vec<Vec<Chosen<'a>>>,
+    pub(crate) devices: Vec<Vec<Chosen<'a>>>,
     /// The alternative of each request that has a list of them, by claim and request.
-    pub(super) alternatives: BTreeMap<(usize, usize), usize>,
+    pub(crate) alternatives: BTreeMap<(usize, usize), usize>,
 }
 
 /// What other claims hold.
 #[derive(Debug, Default)]
-pub(super) struct InUse {
+pub(crate) struct InUse {
     devices: BTreeSet<DeviceKey>,
     shared: BTreeMap<DeviceKey, Consumed>,
 }
 
 impl InUse {
     /// Access for administrators holds nothing.
-    pub(super) fn new<'a>(allocated: impl Iterator<Item = &'a Allocated>) -> Self {
+    pub(crate) fn new<'a>(allocated: impl Iterator<Item = &'a Allocated>) -> Self {
         let mut in_use = Self::default();
         for result in allocated.filter(|result| !result.admin_access) {
             let key = (result.driver.clone(), result.pool.clone(), result.device.clone());
@@ -63,7 +63,17 @@ impl InUse {
         in_use
     }
 
-    fn has(&self, key: &DeviceKey) -> bool {
+    /// Whether a claim holds the whole device.
+    pub(crate) fn holds_whole(&self, key: &DeviceKey) -> bool {
+        self.devices.contains(key)
+    }
+
+    /// What shares of the device are taken.
+    pub(crate) fn consumed(&self, key: &DeviceKey) -> Consumed {
+        self.shared.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn has(&self, key: &DeviceKey) -> bool {
         self.devices.contains(key) || self.shared.contains_key(key)
     }
 }
@@ -76,7 +86,7 @@ fn add(consumed: &mut Consumed, share: &BTreeMap<String, Amount>) {
 
 /// The search itself: what does not change while it runs.
 #[derive(Debug)]
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     node: &'a Node,
     pools: Vec<Pool<'a>>,
     claims: &'a [Wanted<'a>],
@@ -122,12 +132,12 @@ enum End<'a> {
 impl<'a> Search<'a> {
     /// # Errors
     /// If a request for all devices cannot know them, or a selector fails.
-    pub(super) fn new(
+    pub(crate) fn new(
         slices: &'a [Slice],
         node: &'a Node,
         claims: &'a [Wanted<'a>],
         in_use: &'a InUse,
-    ) -> Result<Self, SchedulerError> {
+    ) -> Result<Self, AllocationError> {
         let mut search = Self {
             node,
             pools: pools::gather(slices, node),
@@ -146,7 +156,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// As [`Search::new`], and if there is no solution.
-    pub(super) fn run(mut self) -> Result<Solution<'a>, SchedulerError> {
+    pub(crate) fn run(mut self) -> Result<Solution<'a>, AllocationError> {
         let state = State {
             solution: Solution {
                 devices: vec![Vec::new(); self.claims.len()],
@@ -169,7 +179,7 @@ impl<'a> Search<'a> {
     }
 
     /// Finds the devices of requests for all, and refuses claims with too many results.
-    fn count(&mut self, number: usize, claim: &'a Wanted<'a>) -> Result<(), SchedulerError> {
+    fn count(&mut self, number: usize, claim: &'a Wanted<'a>) -> Result<(), AllocationError> {
         let mut total = 0_usize;
         for (request, asked) in claim.requests.iter().enumerate() {
             let mut least = usize::MAX;
@@ -183,7 +193,7 @@ impl<'a> Search<'a> {
             total = total.saturating_add(least);
             if total > MAX_RESULTS {
                 let (claim, request) = (claim.claim.metadata.name.clone(), asked.name.to_owned());
-                return Err(SchedulerError::TooMany { claim, request, limit: MAX_RESULTS });
+                return Err(AllocationError::TooMany { claim, request, limit: MAX_RESULTS });
             }
         }
         Ok(())
@@ -195,7 +205,7 @@ impl<'a> Search<'a> {
         request: usize,
         index: usize,
         alternative: &'a Alternative<'a>,
-    ) -> Result<usize, SchedulerError> {
+    ) -> Result<usize, AllocationError> {
         let step = Step { claim, request, alternative: index, device: 0 };
         let mut found = Vec::new();
         for pool in 0..self.pools.len() {
@@ -206,7 +216,7 @@ impl<'a> Search<'a> {
             };
             if let Some(why) = why {
                 let (driver, name) = &self.pools[pool].key;
-                return Err(SchedulerError::AllOfPool {
+                return Err(AllocationError::AllOfPool {
                     claim: self.claims[claim].claim.metadata.name.clone(),
                     request: alternative.name.clone(),
                     pool: format!("{driver}/{name}"),
@@ -234,7 +244,7 @@ impl<'a> Search<'a> {
         claim: usize,
         request: usize,
         state: &State<'a>,
-    ) -> Result<End<'a>, SchedulerError> {
+    ) -> Result<End<'a>, AllocationError> {
         let Some(wanted) = self.claims.get(claim) else { return Ok(End::Found(Box::new(state.clone()))) };
         let Some(asked) = wanted.requests.get(request) else {
             return Ok(match self.request(claim + 1, 0, state)? {
@@ -260,7 +270,12 @@ impl<'a> Search<'a> {
     }
 
     /// Finds the step's device, from `start` on, and all that come after it.
-    fn devices(&mut self, step: Step, start: Location, state: &State<'a>) -> Result<End<'a>, SchedulerError> {
+    fn devices(
+        &mut self,
+        step: Step,
+        start: Location,
+        state: &State<'a>,
+    ) -> Result<End<'a>, AllocationError> {
         let asked = self.asked(step);
         let all = self.all_devices.get(&(step.claim, step.request, step.alternative)).cloned();
         let count = match (asked.count, &all) {
@@ -302,11 +317,11 @@ impl<'a> Search<'a> {
     }
 
     /// Why there is no solution: a request that cannot have its devices even alone, or that nothing fits together.
-    fn reason(&mut self, state: &State<'a>) -> SchedulerError {
+    fn reason(&mut self, state: &State<'a>) -> AllocationError {
         if let Some(pool) = self.pools.iter().find(|pool| matches!(pool.state, PoolState::Invalid(_))) {
-            let PoolState::Invalid(reason) = &pool.state else { return SchedulerError::NoCombination };
+            let PoolState::Invalid(reason) = &pool.state else { return AllocationError::NoCombination };
             let name = format!("{}/{}", pool.key.0, pool.key.1);
-            return SchedulerError::InvalidPool { pool: name, reason: reason.clone() };
+            return AllocationError::InvalidPool { pool: name, reason: reason.clone() };
         }
         for (number, claim) in self.claims.iter().enumerate() {
             for (request, asked) in claim.requests.iter().enumerate() {
@@ -315,11 +330,11 @@ impl<'a> Search<'a> {
                 let found = self.alone(step, state);
                 if asked.alternatives.len() == 1 && found < wanted {
                     let (claim, request) = (claim.claim.metadata.name.clone(), asked.name.to_owned());
-                    return SchedulerError::NotEnough { claim, request, wanted, found };
+                    return AllocationError::NotEnough { claim, request, wanted, found };
                 }
             }
         }
-        SchedulerError::NoCombination
+        AllocationError::NoCombination
     }
 
     /// How many devices the step could have, each by itself.

@@ -2,14 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{self, Device};
+use crate::model::{self, Device};
+
+/// The attributes that constraints of the claim compare and the device lacks.
+pub(crate) fn lacking(
+    constraints: &[model::Constraint],
+    driver: &str,
+    device: &Device,
+    request: &str,
+    alternative: &str,
+) -> impl Iterator<Item = String> {
+    let concerns = |constraint: &&model::Constraint| {
+        let named = |name: &String| name == request || name == alternative;
+        constraint.requests.is_empty() || constraint.requests.iter().any(named)
+    };
+    let attribute = |constraint: &model::Constraint| {
+        constraint.match_attribute.clone().or_else(|| constraint.distinct_attribute.clone())
+    };
+    let attributes = constraints.iter().filter(concerns).filter_map(attribute);
+    let lacking: Vec<String> = attributes.filter(|name| values(driver, device, name).is_none()).collect();
+    lacking.into_iter()
+}
 
 /// The values of an attribute with their kind, such as `int 1`. A scalar is a list with one element.
 type Values = BTreeSet<String>;
 
 /// A constraint and what it has seen so far.
 #[derive(Debug, Clone)]
-pub(super) struct Constraint {
+pub(crate) struct Constraint {
     requests: Vec<String>,
     attribute: String,
     kind: Kind,
@@ -25,7 +45,7 @@ enum Kind {
 
 impl Constraint {
     /// None if the constraint is of a kind that is not known.
-    pub(super) fn new(constraint: &model::Constraint) -> Option<Self> {
+    pub(crate) fn new(constraint: &model::Constraint) -> Option<Self> {
         let (attribute, kind) = match (&constraint.match_attribute, &constraint.distinct_attribute) {
             (Some(attribute), _) => (attribute, Kind::Match(None)),
             (None, Some(attribute)) => (attribute, Kind::Distinct(Vec::new())),
@@ -36,7 +56,7 @@ impl Constraint {
 
     /// The constraint with this device too, or none if it does not go with those before. `request` is the request's name,
     /// `alternative` that of the chosen alternative: `request/alternative`.
-    pub(super) fn with(
+    pub(crate) fn with(
         &self,
         driver: &str,
         device: &Device,

@@ -7,22 +7,22 @@ use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, No
 use k8s_openapi::api::resource::v1::AllocationResult;
 use serde_json::{Value, json};
 
-use super::error::SchedulerError;
-use super::model::{self, Place};
-use super::nodes;
-use super::requests::{Alternative, Wanted};
-use super::search::{Chosen, Solution};
+use crate::error::AllocationError;
+use crate::model::{self, Place};
+use crate::nodes;
+use crate::requests::{Alternative, Wanted};
+use crate::search::{Chosen, Solution};
 
 /// The allocation of the claim with this number.
 ///
 /// # Errors
 /// If a configuration in the claim or a class cannot be read.
-pub(super) fn allocation(
+pub(crate) fn allocation(
     claims: &[Wanted<'_>],
     number: usize,
     solution: &Solution<'_>,
     node: &Node,
-) -> Result<AllocationResult, SchedulerError> {
+) -> Result<AllocationResult, AllocationError> {
     let claim = &claims[number];
     let devices = &solution.devices[number];
     let results: Vec<Value> = devices.iter().map(|chosen| result(claim, chosen)).collect();

@@ -19,7 +19,8 @@ enum Format {
 }
 
 /// The stored spelling of a quantity, or `None` if it is no quantity (or beyond 10^29).
-pub(crate) fn canonical(text: &str) -> Option<String> {
+#[must_use]
+pub fn canonical(text: &str) -> Option<String> {
     let (nanos, format) = parse(text)?;
     let whole = nanos % NANOS == 0;
     let small = nanos.abs() < 1024 * NANOS;
@@ -38,8 +39,21 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     })
 }
 
+/// An amount of billionths, in powers of 1024 if the sample is written so.
+#[must_use]
+pub fn spelled_like(nanos: i128, sample: &str) -> String {
+    const KIBI: i128 = 1024 * NANOS;
+    let text = if sample.ends_with('i') && nanos % KIBI == 0 {
+        format!("{}Ki", nanos / KIBI)
+    } else {
+        format!("{nanos}n")
+    };
+    canonical(&text).unwrap_or(text)
+}
+
 /// The value of a quantity in billionths, or `None` as above.
-pub(crate) fn nanos(text: &str) -> Option<i128> {
+#[must_use]
+pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text)?.0)
 }
 
@@ -135,6 +149,14 @@ mod tests {
         ] {
             assert_eq!(canonical(text).as_deref(), Some(stored), "{text}");
         }
+    }
+
+    #[test]
+    fn an_amount_is_spelled_like_its_sample() {
+        let nanos = nanos("30Gi").expect("a quantity");
+        assert_eq!(spelled_like(nanos, "80Gi"), "30Gi");
+        assert_eq!(spelled_like(nanos, "80"), "32212254720");
+        assert_eq!(spelled_like(1_500_000_000, "1Gi"), "1500m");
     }
 
     #[test]
