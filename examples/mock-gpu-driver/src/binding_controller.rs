@@ -64,7 +64,7 @@ pub(crate) async fn run(options: ControllerOptions) -> anyhow::Result<()> {
     });
     tokio::select! {
         () = done => anyhow::bail!("the watch of claims has ended"),
-        _ = stop => Ok(()),
+        () = stop => Ok(()),
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         ["4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a", "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0b"];
 
     /// A claim with two shares of one device, and a device of another driver; `devices` is what is said of them.
-    fn claim(devices: Value) -> ResourceClaim {
+    fn claim(devices: &Value) -> ResourceClaim {
         let result = |driver: &str, share: &str| {
             json!({"request": "r", "driver": driver, "pool": "node-1", "device": "gpu-0", "shareID": share,
                    "bindingConditions": ["BindingConditions"], "bindingFailureConditions": ["BindingFailureConditions"]})
@@ -193,20 +193,20 @@ mod tests {
         const LONG_AGO: &str = "1970-01-01T00:00:00Z";
         const BEFORE: &str = "2026-01-02T03:04:05Z";
         let all = json!([entry(SHARES[0], "True", LONG_AGO), entry(SHARES[1], "True", LONG_AGO)]);
-        assert_eq!(said(&claim(json!(null))), Some(all));
-        let one = claim(json!([entry(SHARES[1], "True", BEFORE)]));
+        assert_eq!(said(&claim(&json!(null))), Some(all));
+        let one = claim(&json!([entry(SHARES[1], "True", BEFORE)]));
         let kept = json!([entry(SHARES[0], "True", LONG_AGO), entry(SHARES[1], "True", BEFORE)]);
         assert_eq!(said(&one), Some(kept));
-        let not_yet = claim(json!([entry(SHARES[0], "False", BEFORE), entry(SHARES[1], "True", BEFORE)]));
+        let not_yet = claim(&json!([entry(SHARES[0], "False", BEFORE), entry(SHARES[1], "True", BEFORE)]));
         assert!(said(&not_yet).is_some());
     }
 
     #[test]
     fn nothing_is_written_where_nothing_is_to_be_said() {
         const BEFORE: &str = "2026-01-02T03:04:05Z";
-        let ready = claim(json!([entry(SHARES[0], "True", BEFORE), entry(SHARES[1], "True", BEFORE)]));
+        let ready = claim(&json!([entry(SHARES[0], "True", BEFORE), entry(SHARES[1], "True", BEFORE)]));
         assert_eq!(said(&ready), None);
-        let mut without = claim(json!(null));
+        let mut without = claim(&json!(null));
         without.status.as_mut().unwrap().allocation = None;
         assert_eq!(said(&without), None);
         assert_eq!(said(&ResourceClaim::default()), None);

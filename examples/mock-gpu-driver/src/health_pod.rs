@@ -62,7 +62,7 @@ pub(crate) fn follow(client: kube::Client, pod: PodName) -> watch::Receiver<Over
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%pod, %error, "the pod whose annotations tell health cannot be read")
+                    tracing::warn!(%pod, %error, "the pod whose annotations tell health cannot be read");
                 }
             }
             if sender.is_closed() {

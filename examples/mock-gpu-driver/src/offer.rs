@@ -69,7 +69,7 @@ impl Offer {
 /// Waits for another value: for ever, if there will be none.
 async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
-        std::future::pending().await
+        let () = std::future::pending().await;
     }
 }
 

@@ -74,13 +74,13 @@ async fn a_living_driver_is_shown_whole_and_left_as_it_is() {
     let instances = seen.locks.iter().find(|lock| lock.by == LockedBy::Instances).unwrap();
     assert_eq!(instances.pids, [std::process::id()]);
     let sockets: Vec<_> = seen.sockets.iter().map(|socket| (socket.kind, socket.liveness)).collect();
-    let live = |kind| (kind, Liveness::Live);
-    assert_eq!(sockets, [live(SocketKind::Dra), live(SocketKind::Registration)]);
+    let alive = |kind| (kind, Liveness::Live);
+    assert_eq!(sockets, [alive(SocketKind::Dra), alive(SocketKind::Registration)]);
     let [instance] = &seen.instances[..] else { panic!("{report}") };
     assert_eq!((instance.pod_uid.as_deref(), instance.liveness), (Some(POD), Liveness::Live));
     assert!(seen.starts == 1 && seen.last_start.as_deref().is_some_and(|note| note.contains(POD)));
-    let line = format!("{uid}  default/one  prepared  ");
-    assert!(report.to_string().contains(&line), "{report}");
+    let row = format!("{uid}  default/one  prepared  ");
+    assert!(report.to_string().contains(&row), "{report}");
 }
 
 #[tokio::test]
