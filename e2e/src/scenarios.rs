@@ -13,6 +13,7 @@ mod claims;
 mod cluster;
 mod crash_loop;
 mod disks;
+mod doctor;
 mod footprint;
 mod go_driver;
 mod go_faults;
@@ -90,6 +91,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_ends::scenarios(),
         health_taints::scenarios(),
         claim_status::scenarios(),
+        doctor::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
