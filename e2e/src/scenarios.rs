@@ -29,6 +29,7 @@ mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
+mod profiles;
 mod refusal;
 mod registration;
 mod restart;
@@ -88,6 +89,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_ends::scenarios(),
         health_taints::scenarios(),
         claim_status::scenarios(),
+        profiles::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
