@@ -39,6 +39,7 @@ mod shares;
 mod slice_client;
 mod slices;
 mod soak;
+mod state;
 mod stop;
 mod take_over;
 mod turns;
@@ -59,6 +60,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         operations::scenarios(),
         registration::scenarios(),
         refusal::scenarios(),
+        state::scenarios(),
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),

@@ -24,6 +24,7 @@ async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Run(options) => run::run(*options).await,
+        Command::State(StateCommand::Show(options)) => return state::show(options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::State(StateCommand::Release(options)) => state::release(options).await,
         Command::BindingController(options) => binding_controller::run(options).await,

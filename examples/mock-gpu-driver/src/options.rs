@@ -36,7 +36,7 @@ impl Cli {
 pub(crate) enum Command {
     /// Serve the kubelet of this node (the default).
     Run(Box<RunOptions>),
-    /// Put the driver's state on this node right.
+    /// Show the driver's state on this node, or put it right.
     #[command(subcommand)]
     State(StateCommand),
     /// Say of devices that they are ready, for pods that wait for that (`--binding-conditions`).
@@ -96,11 +96,26 @@ pub(crate) struct RunOptions {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
+    /// Show records, CDI files, locks, sockets and instances, and what of it is inconsistent. Changes nothing, and works beside
+    /// a running driver. Exit code 0: all is well; 1: something is inconsistent; 2: it could not look.
+    Show(ShowOptions),
     /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
     Repair(Place),
     /// Let go of claims before the driver leaves the node for good, as for the driver that was there before it. The driver
     /// has to be stopped; no API server is needed.
     Release(ReleaseOptions),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ShowOptions {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print one JSON object in place of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// For tests: which boot of the machine this is, instead of what the kernel says.
+    #[arg(long, env = "BOOT_ID", value_name = "ID")]
+    pub(crate) boot_id: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,6 +1,10 @@
 //! Commands for the person who has to put a node right.
 
-use std::sync::Arc;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::ensure;
 use dra_kubeletplugin::{
@@ -13,10 +17,32 @@ use crate::{
     faults::Faults,
     go_books::GoBooks,
     inventory::Inventory,
-    options::{Place, ReleaseOptions},
+    one_line,
+    options::{Place, ReleaseOptions, ShowOptions},
     plugin::MockDriver,
     profile::ProfileOptions,
 };
+
+/// Exit code 0 if all is well, 1 if something is inconsistent, 2 if it could not look.
+pub(crate) async fn show(options: ShowOptions) -> ExitCode {
+    let mut location = location(options.place);
+    location.boot_id = options.boot_id;
+    let printed = state::show(&location).await.map_err(anyhow::Error::from).and_then(|report| {
+        let text =
+            if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+        // Whoever reads it may have seen enough.
+        let _ = io::stdout().write_all(text.as_bytes());
+        Ok(report.findings.is_empty())
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&error));
+            ExitCode::from(2)
+        }
+    }
+}
 
 pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
     let set_aside = state::repair(&location(place)).await?;
