@@ -30,6 +30,7 @@ mod lost_drivers;
 mod metadata;
 mod operations;
 mod pods;
+mod profiles;
 mod refusal;
 mod registration;
 mod restart;
@@ -92,6 +93,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_taints::scenarios(),
         claim_status::scenarios(),
         doctor::scenarios(),
+        profiles::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
