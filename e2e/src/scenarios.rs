@@ -38,6 +38,7 @@ mod shares;
 mod slice_client;
 mod slices;
 mod soak;
+mod state;
 mod stop;
 mod take_over;
 mod turns;
@@ -58,6 +59,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         operations::scenarios(),
         registration::scenarios(),
         refusal::scenarios(),
+        state::scenarios(),
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
