@@ -1,9 +1,11 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
 mod bench;
+mod chart;
 mod cluster;
 mod codegen;
 mod e2e;
+mod helm;
 
 use std::{
     path::{Path, PathBuf},
@@ -35,6 +37,8 @@ enum Task {
     E2e(e2e::Options),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Lint the mock driver's Helm chart and render it with all sorts of values. Needs Go.
+    Chart,
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -56,6 +60,7 @@ fn run(task: Task) -> Result<()> {
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Chart => chart::run(&root),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }
