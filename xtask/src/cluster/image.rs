@@ -67,15 +67,19 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The images that every cluster has: the pods' own, and a shell to test with.
+/// The images that every cluster has: the pods' own, and a shell for tests and for the demos.
 pub(crate) fn write_all(bin: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     Image::of_static_program("dra.test/pause:1", &bin.join("pause"), "/pause")
         .write(&folder.join("pause.tar"))?;
-    busybox()?.write(&folder.join("busybox.tar"))
+    busybox("dra.test/busybox:1")?.write(&folder.join("busybox.tar"))?;
+    busybox(DEMOS)?.write(&folder.join("demos.tar"))
 }
 
-fn busybox() -> Result<Image<'static>> {
+/// What the pods of `demos/` run. There is no registry, so the cluster has a busybox of its own under this name.
+const DEMOS: &str = "docker.io/library/busybox:1.37";
+
+fn busybox(reference: &'static str) -> Result<Image<'static>> {
     const PATH: &str = "/bin/busybox";
     let program = needs::find("busybox").context("no busybox: apt-get install --yes busybox-static")?;
     let list = Command::new(&program).arg("--list").output().context("running busybox --list")?;
@@ -83,7 +87,7 @@ fn busybox() -> Result<Image<'static>> {
     let list = String::from_utf8(list.stdout).context("busybox --list")?;
     let links =
         list.lines().filter(|name| *name != "busybox").map(|name| (format!("/bin/{name}"), PATH)).collect();
-    Ok(Image { links, ..Image::of_static_program("dra.test/busybox:1", &program, PATH) }
+    Ok(Image { links, ..Image::of_static_program(reference, &program, PATH) }
         .with_entrypoint("/bin/sh"))
 }
 
