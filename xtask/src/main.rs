@@ -6,6 +6,8 @@ mod cluster;
 mod codegen;
 mod e2e;
 mod helm;
+mod image;
+mod static_build;
 
 use std::{
     path::{Path, PathBuf},
@@ -39,6 +41,8 @@ enum Task {
     Bench(bench::Options),
     /// Lint the mock driver's Helm chart and render it with all sorts of values. Needs Go.
     Chart,
+    /// Build the mock driver's container image without Docker, as an archive for `ctr images import` or `podman load`.
+    Image(image::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -61,6 +65,7 @@ fn run(task: Task) -> Result<()> {
         Task::E2e(options) => e2e::run(&root, &options),
         Task::Bench(options) => bench::run(&root, options),
         Task::Chart => chart::run(&root),
+        Task::Image(options) => image::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

@@ -87,8 +87,7 @@ fn busybox(reference: &'static str) -> Result<Image<'static>> {
     let list = String::from_utf8(list.stdout).context("busybox --list")?;
     let links =
         list.lines().filter(|name| *name != "busybox").map(|name| (format!("/bin/{name}"), PATH)).collect();
-    Ok(Image { links, ..Image::of_static_program(reference, &program, PATH) }
-        .with_entrypoint("/bin/sh"))
+    Ok(Image { links, ..Image::of_static_program(reference, &program, PATH) }.with_entrypoint("/bin/sh"))
 }
 
 impl<'a> Image<'a> {
