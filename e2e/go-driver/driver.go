@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,7 +199,7 @@ func (d *driver) edits(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		"DRA_RESOURCE_DRIVER_NAME=" + d.name,
 		fmt.Sprintf("DRA_ADMIN_ACCESS=%t", admin),
 		gpu + "=" + result.Device,
-		fmt.Sprintf("%s_RESOURCE_CLAIM=%s", gpu, claim.UID),
+		fmt.Sprintf("GPU_DEVICE_%s_RESOURCE_CLAIM=%s", strings.ToUpper(strings.ReplaceAll(result.Device, "-", "_")), claim.UID),
 		gpu + "_SHARING_STRATEGY=TimeSlicing",
 		gpu + "_TIMESLICE_INTERVAL=Default",
 	}}

@@ -93,7 +93,8 @@ func gpu(node string, index int) resourceapi.Device {
 			"driverVersion": {VersionValue: ptr.To("1.0.0")},
 		},
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-			"memory": {Value: resource.MustParse("80Gi")},
+			"memory":  {Value: resource.MustParse("80Gi")},
+			"compute": {Value: resource.MustParse("100")},
 		},
 	}
 }

@@ -86,6 +86,11 @@ impl Driver {
         Ok(Self { pid, child: Arc::new(Mutex::new(child)), log })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
     /// What it has printed so far.
     pub(crate) fn log(&self) -> Result<String> {
         let bytes = fs::read(&self.log).with_context(|| format!("reading {}", self.log.display()))?;

@@ -15,6 +15,7 @@ mod cluster;
 mod crash_loop;
 mod demos;
 mod disks;
+mod doctor;
 mod footprint;
 mod go_driver;
 mod go_faults;
@@ -42,6 +43,7 @@ mod shares;
 mod slice_client;
 mod slices;
 mod soak;
+mod state;
 mod stop;
 mod take_over;
 mod turns;
@@ -62,6 +64,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         operations::scenarios(),
         registration::scenarios(),
         refusal::scenarios(),
+        state::scenarios(),
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
@@ -92,6 +95,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_ends::scenarios(),
         health_taints::scenarios(),
         claim_status::scenarios(),
+        doctor::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

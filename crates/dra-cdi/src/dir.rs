@@ -38,6 +38,36 @@ pub enum Ensured {
     Written,
 }
 
+/// A file of a CDI folder, as [`Directory::look`] finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoundFile {
+    /// Its name in the folder.
+    pub name: String,
+    /// Whose it is, going by its name.
+    pub owner: FileOwner,
+    /// When its content was last written, to the second.
+    pub modified: SystemTime,
+    /// The kind that it names, if it is JSON: other writers may write YAML.
+    pub kind: Option<String>,
+    /// The devices that it names, in its order, if it is JSON.
+    pub devices: Vec<String>,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// Whose a file of a CDI folder is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileOwner {
+    /// The writer's of this directory's kind, for the claim with this UID.
+    Claim(FileId),
+    /// The same writer's, left by a write that was interrupted or is under way. Runtimes do not load it.
+    Temporary,
+    /// Somebody else's.
+    Other,
+}
+
 impl Directory {
     /// Opens the folder at `path` (`/var/run/cdi` on most hosts) for files of one kind.
     ///
@@ -48,13 +78,22 @@ impl Directory {
     /// [`Error::NotAFolder`] when `path` is a symbolic link or no folder, [`Error::NameTooLong`] when the kind leaves no room for a
     /// claim's UID, and any other [`Error`] when the folder cannot be made or written.
     pub fn open(path: impl AsRef<Path>, kind: Kind) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let absolute = std::path::absolute(path).doing("finding the CDI folder").map_err(|e| e.on(path))?;
-        // Without a slash at its end: one there would make the kernel follow a symbolic link.
-        let directory = Self { path: absolute.components().collect(), kind, mode: 0o644 };
+        let directory = Self::for_reading(path, kind)?;
         file_name::check_length(&directory.kind)?;
         directory.try_out()?;
         Ok(directory)
+    }
+
+    /// The same folder for a reader, such as a tool that shows what is there: nothing is made or tried out, and a missing folder
+    /// counts as an empty one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when `path` is empty, or relative and the working folder is gone.
+    pub fn for_reading(path: impl AsRef<Path>, kind: Kind) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let absolute = std::path::absolute(path).doing("finding the CDI folder").map_err(|e| e.on(path))?;
+        // Without a slash at its end: one there would make the kernel follow a symbolic link.
+        Ok(Self { path: absolute.components().collect(), kind, mode: 0o644 })
     }
 
     /// Gives the files this mode instead of 0644, as 0600 if the environment of containers may hold secrets. Tools that read CDI
@@ -191,6 +230,41 @@ impl Directory {
         }
         ids.sort();
         Ok(ids)
+    }
+
+    /// All files in the folder that runtimes may read, and the temporary ones of our kind, by name. One that vanishes meanwhile is
+    /// left out, as are links and special files.
+    ///
+    /// # Errors
+    /// Any [`Error`] when the folder or a file in it cannot be read.
+    pub fn look(&self) -> Result<Vec<FoundFile>, Error> {
+        let Some(folder) = folder::open(&self.path)? else { return Ok(Vec::new()) };
+        let mut files = Vec::new();
+        for name in folder.names().map_err(|e| e.on(&self.path))? {
+            let owner = match file_name::id_in(&self.kind, &name) {
+                Some(id) => FileOwner::Claim(id),
+                None if file_name::is_temp(&self.kind, &name) => FileOwner::Temporary,
+                None if ForeignFile::new(name.as_str()).is_ok() => FileOwner::Other,
+                None => continue,
+            };
+            let failed = |e: Failed| e.on(&self.path.join(&name));
+            let modified = folder.modified(&name).map_err(failed)?;
+            if let (Some(modified), Found::File { bytes, .. }) =
+                (modified, folder.find(&name).map_err(failed)?)
+            {
+                let (kind, devices) = parse::names_in(&bytes).unzip();
+                files.push(FoundFile {
+                    name,
+                    owner,
+                    modified,
+                    kind,
+                    devices: devices.unwrap_or_default(),
+                    bytes,
+                });
+            }
+        }
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(files)
     }
 
     /// Removes the temporary files that writers of our kind left behind when they crashed, if they are older than `older_than`

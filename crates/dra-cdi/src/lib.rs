@@ -17,7 +17,7 @@ mod temp;
 mod version;
 
 pub use check::InvalidSpec;
-pub use dir::{Directory, Ensured};
+pub use dir::{Directory, Ensured, FileOwner, FoundFile};
 pub use edits::{
     ContainerEdits, DeviceNode, DeviceType, EnvVar, Hook, HookName, IntelRdt, Mount, NetDevice, Permissions,
 };

@@ -61,6 +61,22 @@ pub(crate) fn kind_of(bytes: &[u8]) -> Option<String> {
     serde_json::from_slice::<KindOnly>(bytes).ok().map(|file| file.kind)
 }
 
+/// The kind and the devices that a CDI file in JSON names, whoever wrote it and whatever else it holds.
+pub(crate) fn names_in(bytes: &[u8]) -> Option<(String, Vec<String>)> {
+    #[derive(Deserialize)]
+    struct NamesOnly {
+        kind: String,
+        #[serde(default)]
+        devices: Vec<NameOnly>,
+    }
+    #[derive(Deserialize)]
+    struct NameOnly {
+        name: String,
+    }
+    let file: NamesOnly = serde_json::from_slice(bytes).ok()?;
+    Some((file.kind, file.devices.into_iter().map(|device| device.name).collect()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use common::{claim, file, kind, names, open};
-use dra_cdi::{Directory, Ensured, Error, FileId};
+use dra_cdi::{Directory, Ensured, Error, FileId, FileOwner};
 
 fn mode(path: impl AsRef<std::path::Path>) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
@@ -193,6 +193,44 @@ fn only_files_of_our_name_and_kind_are_listed() {
     symlink("vendor.json", root.path().join("k8s.gpu.example.com+claim+link.json")).unwrap();
     assert_eq!(directory.list().unwrap(), [claim(), other]);
     assert_eq!(names(root.path()).len(), 2 + foreign.len() + 2);
+}
+
+#[test]
+fn a_look_tells_whose_each_file_is_and_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let missing = Directory::for_reading(root.path().join("missing"), kind()).unwrap();
+    assert_eq!(missing.look().unwrap(), []);
+    assert!(!missing.path().exists());
+
+    let directory = open(root.path());
+    directory.ensure(&claim(), &file("1")).unwrap();
+    let temporary = format!(".k8s.gpu.example.com+claim+{}.json.00000000000000ab.tmp", claim());
+    fs::write(root.path().join(&temporary), "half").unwrap();
+    fs::write(
+        root.path().join("vendor.json"),
+        r#"{"kind": "vendor.com/x", "new": 1, "devices": [{"name": "a"}]}"#,
+    )
+    .unwrap();
+    fs::write(root.path().join("vendor.yaml"), "kind: vendor.com/x").unwrap();
+    fs::write(root.path().join("readme"), "no CDI file").unwrap();
+    symlink("vendor.json", root.path().join("link.json")).unwrap();
+    let before = names(root.path());
+
+    let looked = Directory::for_reading(root.path(), kind()).unwrap().look().unwrap();
+    let seen: Vec<_> = looked
+        .iter()
+        .map(|file| (file.name.as_str(), &file.owner, file.kind.as_deref(), file.devices.join(",")))
+        .collect();
+    let ours = format!("k8s.gpu.example.com+claim+{}.json", claim());
+    let expected = [
+        (temporary.as_str(), &FileOwner::Temporary, None, String::new()),
+        (ours.as_str(), &FileOwner::Claim(claim()), Some("k8s.gpu.example.com/claim"), "dev".to_owned()),
+        ("vendor.json", &FileOwner::Other, Some("vendor.com/x"), "a".to_owned()),
+        ("vendor.yaml", &FileOwner::Other, None, String::new()),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(looked[1].bytes, file("1"));
+    assert_eq!(names(root.path()), before);
 }
 
 #[test]

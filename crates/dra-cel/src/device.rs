@@ -1,6 +1,6 @@
 //! A published device as an expression sees it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1;
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::domains::Domains;
 use crate::error::SelectorError;
-use crate::library;
+use crate::{library, text};
 
 /// A device as expressions see it: the variable `device`.
 ///
@@ -18,6 +18,8 @@ use crate::library;
 #[derive(Debug, Clone)]
 pub struct Device {
     pub(crate) variable: Value,
+    /// What `driver`, `attributes/domain/name` and `capacity/domain/name` are, for people.
+    pub(crate) texts: BTreeMap<String, String>,
 }
 
 impl Device {
@@ -36,11 +38,13 @@ impl Device {
     /// # Errors
     /// As [`Device::published`].
     pub fn from_json(driver: &str, device: &Json) -> Result<Self, SelectorError> {
+        let mut texts = BTreeMap::from([("driver".to_owned(), text::quoted(driver))]);
         let mut attributes = Domains::default();
         for (name, attribute) in device["attributes"].as_object().into_iter().flatten() {
             let value = attribute_value(attribute).map_err(|reason| bad(name, reason))?;
             let (domain, id) = name.split_once('/').unwrap_or((driver, name));
             attributes.insert(domain, id, value);
+            texts.insert(format!("attributes/{domain}/{id}"), for_people(attribute));
         }
         let mut capacity = Domains::default();
         for (name, amount) in device["capacity"].as_object().into_iter().flatten() {
@@ -48,6 +52,7 @@ impl Device {
             let value = library::quantity(text).map_err(|error| bad(name, error.to_string()))?;
             let (domain, id) = name.split_once('/').unwrap_or((driver, name));
             capacity.insert(domain, id, value);
+            texts.insert(format!("capacity/{domain}/{id}"), text.to_owned());
         }
         let fields = HashMap::from([
             ("driver", Value::from(driver)),
@@ -55,12 +60,22 @@ impl Device {
             ("attributes", Value::Opaque(Arc::new(attributes))),
             ("capacity", Value::Opaque(Arc::new(capacity))),
         ]);
-        Ok(Self { variable: Value::Map(fields.into()) })
+        Ok(Self { variable: Value::Map(fields.into()), texts })
     }
 }
 
 fn bad(name: &str, reason: String) -> SelectorError {
     SelectorError::BadDevice { name: name.to_owned(), reason }
+}
+
+/// An attribute's value as an expression would have it.
+fn for_people(attribute: &Json) -> String {
+    let value = attribute.as_object().into_iter().flatten().find(|(_, value)| !value.is_null());
+    match value {
+        Some((_, Json::String(text))) => text::quoted(text),
+        Some((_, value)) => value.to_string().replace('"', "'"),
+        None => "nothing".into(),
+    }
 }
 
 /// The one value of an attribute. Lists go before scalars, as in Kubernetes.

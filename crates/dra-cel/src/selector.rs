@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::environment::Environment;
 use crate::error::{MAX_LENGTH, SelectorError};
 use crate::eval;
+use crate::explain::{self, Unmet};
 use crate::source;
 use crate::types::Type;
 
@@ -71,6 +72,27 @@ impl Selector {
             Value::Bool(matches) => Ok(matches),
             other => Err(SelectorError::ResultNotBool(Type::of(&other).name().to_owned())),
         }
+    }
+
+    /// The parts of the expression that keep the device from being chosen, for people. Empty if it is chosen.
+    ///
+    /// Of `a && b` these are the sides that are false, or else those that fail; of `a || b` all sides.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dra_cel::SelectorError> {
+    /// let selector: dra_cel::Selector =
+    ///     "device.driver == 'd' && device.attributes['d'].model in ['A', 'B']".parse()?;
+    /// let device = serde_json::json!({"name": "gpu-0", "attributes": {"model": {"string": "C"}}});
+    /// let device = dra_cel::Device::from_json("d", &device)?;
+    /// assert_eq!(
+    ///     selector.explain(&device)[0].to_string(),
+    ///     "device.attributes['d'].model in ['A', 'B'] is false: device.attributes['d'].model is 'C'",
+    /// );
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn explain(&self, device: &Device) -> Vec<Unmet> {
+        explain::unmet(&self.expression, device)
     }
 
     /// The expression.

@@ -157,3 +157,49 @@ proptest! {
         let _ = matches(&format!("{}true", "true ? true : ".repeat(times)));
     }
 }
+
+#[test]
+fn the_part_that_a_device_does_not_satisfy_is_told_with_its_values() {
+    let model = "device.attributes['gpu.example.com'].model";
+    for (expression, expected) in [
+        ("device.driver == 'gpu.example.com'", vec![]),
+        (
+            "device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].model == 'H100'",
+            vec![format!("{model} == 'H100' is false: {model} is 'A100'")],
+        ),
+        (
+            "device.driver == 'other' || device.capacity['gpu.example.com'].memory.isLessThan(quantity('1Gi'))",
+            vec![
+                "device.driver == 'other' is false: device.driver is 'gpu.example.com'".to_owned(),
+                "device.capacity['gpu.example.com'].memory.isLessThan(quantity('1Gi')) is false: \
+                 device.capacity['gpu.example.com'].memory is 80Gi"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "device.attributes['gpu.example.com'].none == 'x'",
+            vec![
+                "device.attributes['gpu.example.com'].none == 'x' fails with \"no such key: none\": \
+                 the device has no device.attributes['gpu.example.com'].none"
+                    .to_owned(),
+            ],
+        ),
+        // The false side decides; what the other one fails with does not matter.
+        (
+            "device.attributes['gpu.example.com'].none == 'x' && device.driver == 'other'",
+            vec!["device.driver == 'other' is false: device.driver is 'gpu.example.com'".to_owned()],
+        ),
+        (
+            "device.attributes['gpu.example.com'].ecc ? device.attributes['gpu.example.com'].numa == 0 : true",
+            vec![
+                "device.attributes['gpu.example.com'].numa == 0 is false: \
+                 device.attributes['gpu.example.com'].numa is 1"
+                    .to_owned(),
+            ],
+        ),
+    ] {
+        let selector: Selector = expression.parse().expect("a selector");
+        let told: Vec<String> = selector.explain(&gpu()).iter().map(ToString::to_string).collect();
+        assert_eq!(told, expected, "{expression}");
+    }
+}

@@ -54,15 +54,17 @@ pub(crate) use failure::Failure;
 pub(crate) use give_way::GoHelper;
 pub(crate) use instance::{Instance, JoinError};
 use locks::Locks;
+pub(crate) use locks::{CLAIMS_FROM, DEVICES_FROM, byte_of_claim, byte_of_device};
 pub(crate) use lookup::Lookup;
 pub(crate) use memory::ClaimCounts;
 use memory::Memory;
 pub(crate) use metadata_files::MetadataFiles;
-pub(crate) use record::AnsweredDevice;
+pub(crate) use record::{AnsweredDevice, Record};
 pub(crate) use repair::{DamagedRecord, any_records, damaged_records, lock_claim, tell_of_change};
+pub(crate) use states::Phase;
 use store::Store;
 pub use store::StoreError;
-pub(crate) use store::{FileRecords, Records};
+pub(crate) use store::{Content, FileRecords, Found, RecordFile, Records, record_files};
 
 use crate::{
     background::TellError,

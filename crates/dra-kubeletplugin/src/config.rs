@@ -186,12 +186,28 @@ fn read<T: DeviceConfig>(parameters: &Value, mut unknown: impl FnMut(String)) ->
     let mut track = serde_path_to_error::Track::new();
     let value = Value::Object(fields);
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
-    match serde_ignored::deserialize(tracked, |path| unknown(field(&path.to_string()))) {
+    match serde_ignored::deserialize(tracked, |path| unknown(field(&spelled(&path)))) {
         Ok(config) => Ok(config),
         Err(error) => {
             let error: serde_json::Error = error;
             let path = track.path().to_string();
             Err(ConfigError::new(if path == "." { "" } else { &path }, error.to_string()))
+        }
+    }
+}
+
+/// Spells the path of an unknown field as `serde_path_to_error` spells those of others: `sharing.steps[0].length`.
+fn spelled(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", spelled(parent)),
+        Path::Map { parent, key } => match spelled(parent) {
+            parent if parent.is_empty() => key.clone(),
+            parent => format!("{parent}.{key}"),
+        },
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            spelled(parent)
         }
     }
 }
@@ -216,7 +232,12 @@ mod tests {
         strategy: Strategy,
         #[serde(default)]
         count: u8,
+        #[serde(default)]
+        steps: Option<Vec<Step>>,
     }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Step {}
 
     #[derive(Debug, PartialEq, Deserialize)]
     enum Strategy {
@@ -267,6 +288,14 @@ mod tests {
                 written(json!({"sharing": {"strategy": "TimeSlicing", "cuont": 3}})),
                 "parameters.sharing.cuont: unknown field",
             ),
+            (
+                written(json!({"sharing": {"strategy": "TimeSlicing", "steps": [{}, {"length": 1}]}})),
+                "parameters.sharing.steps[1].length: unknown field",
+            ),
+            (
+                written(json!({"sharing": {"strategy": "TimeSlicing", "steps": [{}, 7]}})),
+                "parameters.sharing.steps[1]: invalid type: integer `7`, expected struct Step",
+            ),
             (written(json!({"sharing": {"strategy": "TimeSlicing"}, "x": 1})), "parameters.x: unknown field"),
         ];
         for (parameters, expected) in table {
@@ -277,7 +306,8 @@ mod tests {
     #[test]
     fn what_was_stored_may_have_fields_of_a_later_version() {
         let stored = written(json!({"sharing": {"strategy": "SpacePartitioning", "later": 3}}));
-        let expected = Config { sharing: Sharing { strategy: Strategy::SpacePartitioning, count: 0 } };
+        let expected =
+            Config { sharing: Sharing { strategy: Strategy::SpacePartitioning, count: 0, steps: None } };
         assert_eq!(Config::decode_stored(&stored), Ok(expected));
         assert!(Config::decode_stored(&json!({"kind": "GpuConfig"})).is_err());
     }

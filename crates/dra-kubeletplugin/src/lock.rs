@@ -3,6 +3,8 @@
 //! They belong to the open file: they end when it is closed, also by the death of the process, and they exclude other
 //! descriptors of the same process too.
 
+mod look;
+
 use std::{
     fs::{self, File, OpenOptions},
     io,
@@ -19,6 +21,8 @@ use nix::{
 use tokio::time::Instant;
 
 use crate::error::advice;
+
+pub(crate) use look::{Locked, holders, locked_parts};
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]

@@ -8,6 +8,12 @@ use crate::digest::sha256_hex;
 /// The longest path of a UNIX socket on Linux: `sun_path` has 108 bytes, one of them the closing NUL.
 pub(crate) const MAX_SOCKET_PATH: usize = 107;
 
+/// Stands for an instance without a pod's UID.
+const ALONE: &str = "dra";
+
+/// How many hex digits stand for an instance whose name does not fit.
+const SHORTENED: usize = 10;
+
 /// All paths of one start of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paths {
@@ -69,7 +75,7 @@ impl Paths {
         check_root(kubelet_root)?;
         let registry = kubelet_root.join("plugins_registry");
         let data = kubelet_root.join("plugins").join(driver.as_str());
-        let names = SocketNames { driver, instance: pod_uid.unwrap_or("dra"), start_id };
+        let names = SocketNames { driver, instance: pod_uid.unwrap_or(ALONE), start_id };
         let registration = shortest_fit(&registry, names.registration(), 1)?;
         let dra = shortest_fit(&data, names.dra(), 0)?;
         let registration_dot = dot_name(&registration);
@@ -86,6 +92,20 @@ pub(crate) fn is_registration_socket_of(driver: &DriverName, name: &str) -> bool
         Some((_, host)) => host == driver.as_str() || host == short_host(driver),
         None => is_go_registration_socket_of(driver, name),
     }
+}
+
+/// What the name of a registration socket of this SDK tells of its instance: the pod's UID and the mark of this start.
+/// There is no UID if rolling updates are off, or if it did not fit and is none of those that are known.
+pub(crate) fn instance_in<'a>(name: &'a str, known: &'a [String]) -> Option<(Option<&'a str>, &'a str)> {
+    let (stem, _) = name.strip_prefix('.').unwrap_or(name).rsplit_once('@')?;
+    let (instance, start) = stem.rsplit_once('-')?;
+    let is_shortened = instance.len() == SHORTENED && instance.bytes().all(|b| b.is_ascii_hexdigit());
+    let pod_uid = if is_shortened {
+        known.iter().map(String::as_str).find(|uid| hex_digest(uid, SHORTENED) == instance)
+    } else {
+        (instance != ALONE).then_some(instance)
+    };
+    Some((pod_uid, start))
 }
 
 /// Whether a name in the registry folder is a registration socket that the Go helper made for this driver:
@@ -136,7 +156,7 @@ impl SocketNames<'_> {
     }
 
     fn short_instance(&self) -> String {
-        hex_digest(self.instance, 10)
+        hex_digest(self.instance, SHORTENED)
     }
 }
 

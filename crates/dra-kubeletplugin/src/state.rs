@@ -1,6 +1,7 @@
 //! A driver's state on a node, for the person who has to put it right.
 
 mod release;
+mod show;
 
 use std::{
     fs::{self, File},
@@ -20,6 +21,11 @@ use crate::{
 };
 
 pub use release::{Release, Released, Way, release};
+pub use show::{
+    CdiFileState, CdiOwner, Finding, FindingKind, InstanceState, Liveness, LockState, LockedBy,
+    MetadataState, RecordPhase, RecordState, RecordedDevice, Report, Snapshot, SocketKind, SocketState,
+    Temporary, show,
+};
 
 /// Where a driver keeps its state.
 #[derive(Clone, Debug)]

@@ -21,7 +21,6 @@ mod kinds;
 mod list;
 mod normalize;
 mod objects;
-pub(crate) mod quantity;
 mod request;
 mod select;
 mod serve;

@@ -5,19 +5,8 @@
 //! capacity, taints, access for administrators and binding conditions. What is not supported, such as derived
 //! attributes, is an error that says so.
 
-mod allocate;
-mod capacity;
 mod collect;
-mod constraints;
-mod counters;
 mod error;
-mod model;
-mod nodes;
-mod pools;
-mod requests;
-mod result;
-mod search;
-mod taints;
 mod templates;
 
 use std::time::Duration;
@@ -27,7 +16,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate, ResourceSlice,
 };
 
-pub use allocate::{Known, allocate};
+pub use dra_allocator::{AllocationError, Known, allocate};
 pub use error::SchedulerError;
 
 use crate::api::{ApiServer, ApiStatus, ObjectKey};
@@ -232,7 +221,7 @@ impl Scheduler {
         for claim in claims {
             let earlier = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
             match earlier.map(|earlier| &earlier.node_selector) {
-                Some(Some(selector)) if !nodes::selects(selector, node) => {
+                Some(Some(selector)) if !dra_allocator::selects(selector, node) => {
                     let claim = claim.metadata.name.clone().unwrap_or_default();
                     return Err(SchedulerError::Elsewhere { claim });
                 }

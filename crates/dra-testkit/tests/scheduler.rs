@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use dra_testkit::api::ApiServer;
-use dra_testkit::scheduler::{Scheduler, SchedulerError};
+use dra_testkit::scheduler::{AllocationError, Scheduler, SchedulerError};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::json;
@@ -204,5 +204,5 @@ async fn a_pod_waits_for_slices_but_not_for_the_impossible() {
     pod(&api, "odd", "resourceClaimTemplateName: one-gpu");
     let error =
         scheduler.schedule_within(("default", "odd"), Duration::from_secs(60)).await.expect_err("at once");
-    assert!(matches!(error, SchedulerError::Unsupported { .. }), "{error}");
+    assert!(matches!(error, SchedulerError::Allocation(AllocationError::Unsupported { .. })), "{error}");
 }

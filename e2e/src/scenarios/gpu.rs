@@ -95,7 +95,7 @@ pub(crate) async fn gpus_of(cx: &Context, pod: &str) -> Result<Vec<String>> {
             continue;
         };
         if *value != format!("gpu-{index}")
-            || !env.contains_key(format!("GPU_DEVICE_{index}_RESOURCE_CLAIM").as_str())
+            || !env.contains_key(format!("GPU_DEVICE_GPU_{index}_RESOURCE_CLAIM").as_str())
         {
             bail!("pod {pod} has {name}={value} in {env:?}");
         }

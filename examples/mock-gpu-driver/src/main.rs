@@ -1,11 +1,16 @@
 //! A driver for GPUs that do not exist: the SDK's example, and what its tests run.
 
+mod binding_controller;
 #[cfg(feature = "demo")]
 mod demo;
+mod faults;
 mod go_books;
+mod health_pod;
 mod inventory;
+mod offer;
 mod options;
 mod plugin;
+mod profile;
 mod run;
 mod state;
 mod status;
@@ -19,8 +24,10 @@ async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Run(options) => run::run(*options).await,
+        Command::State(StateCommand::Show(options)) => return state::show(options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::State(StateCommand::Release(options)) => state::release(options).await,
+        Command::BindingController(options) => binding_controller::run(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };

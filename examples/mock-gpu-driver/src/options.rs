@@ -1,10 +1,15 @@
 //! The command line. Each option can also be given as an environment variable.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use dra_kubeletplugin::{
-    ClaimUid, DeviceName, DriverName, HealthVersion, NodeName, resourceslice::TaintEffect,
+use dra_kubeletplugin::{ClaimUid, DriverName, NodeName, resourceslice::TaintEffect};
+
+use crate::{
+    binding_controller::ControllerOptions,
+    faults::Faults,
+    health_pod::PodName,
+    profile::{DeviceProfile, ProfileOptions},
 };
 
 #[derive(Debug, Parser)]
@@ -31,9 +36,11 @@ impl Cli {
 pub(crate) enum Command {
     /// Serve the kubelet of this node (the default).
     Run(Box<RunOptions>),
-    /// Put the driver's state on this node right.
+    /// Show the driver's state on this node, or put it right.
     #[command(subcommand)]
     State(StateCommand),
+    /// Say of devices that they are ready, for pods that wait for that (`--binding-conditions`).
+    BindingController(ControllerOptions),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
     #[cfg(feature = "demo")]
     Demo(DemoOptions),
@@ -49,13 +56,16 @@ pub(crate) struct RunOptions {
     pub(crate) node_name: NodeName,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// How many GPUs the node has.
-    #[arg(long, env = "NUM_DEVICES", value_name = "COUNT", default_value_t = 8)]
-    pub(crate) num_devices: u32,
+    #[command(flatten)]
+    pub(crate) devices: ProfileOptions,
     /// JSON file with the slices to publish and the health of their devices, instead of `--num-devices`; read again when
     /// it changes.
     #[arg(long, env = "INVENTORY", value_name = "FILE")]
     pub(crate) inventory: Option<PathBuf>,
+    /// Pod whose annotations `health.example.com/<device>` say how devices are: healthy, unhealthy or unknown. Usually the
+    /// driver's own, which it has to be allowed to get, list and watch.
+    #[arg(long, env = "HEALTH_POD", value_name = "NAMESPACE/NAME")]
+    pub(crate) health_pod: Option<PodName>,
     /// Taint devices that do not work, with the key `<driver name>/unhealthy`; without it they are only reported.
     #[arg(long, env = "TAINT_UNHEALTHY", value_name = "EFFECT")]
     pub(crate) taint_unhealthy: Option<Effect>,
@@ -80,39 +90,32 @@ pub(crate) struct RunOptions {
     /// Tell containers of their GPUs in metadata files, and the claim's status that they are ready.
     #[arg(long, env = "DESCRIBE_DEVICES", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub(crate) describe_devices: bool,
-    /// For tests: how long each prepare takes, in milliseconds.
-    #[arg(long, env = "PREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
-    pub(crate) prepare_delay: Duration,
-    /// For tests: only claims with one of these devices take that long, and they do not mind that they are cancelled.
-    #[arg(long, env = "SLOW_DEVICES", value_name = "DEVICE,…", value_delimiter = ',')]
-    pub(crate) slow_devices: Vec<DeviceName>,
-    /// For tests: prepare fails for claims with one of these devices.
-    #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
-    pub(crate) fail_prepare: Vec<DeviceName>,
-    /// For tests: one more driver of this name in the same process, with the same GPUs and settings but no addresses.
-    #[arg(long, env = "SECOND_DRIVER", value_name = "NAME")]
-    pub(crate) second_driver: Option<DriverName>,
-    /// For tests: which versions of the health service to offer the kubelet.
-    #[arg(
-        long,
-        env = "HEALTH_VERSIONS",
-        value_name = "VERSION,…",
-        value_delimiter = ',',
-        default_value = "v1,v1alpha1"
-    )]
-    pub(crate) health_versions: Vec<HealthService>,
-    /// For tests: which boot of the machine this is, instead of what the kernel says.
-    #[arg(long, env = "BOOT_ID", value_name = "ID")]
-    pub(crate) boot_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) faults: Faults,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
+    /// Show records, CDI files, locks, sockets and instances, and what of it is inconsistent. Changes nothing, and works beside
+    /// a running driver. Exit code 0: all is well; 1: something is inconsistent; 2: it could not look.
+    Show(ShowOptions),
     /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
     Repair(Place),
     /// Let go of claims before the driver leaves the node for good, as for the driver that was there before it. The driver
     /// has to be stopped; no API server is needed.
     Release(ReleaseOptions),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ShowOptions {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Print one JSON object in place of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// For tests: which boot of the machine this is, instead of what the kernel says.
+    #[arg(long, env = "BOOT_ID", value_name = "ID")]
+    pub(crate) boot_id: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -139,8 +142,13 @@ pub(crate) struct ReleaseOptions {
 /// Which driver, and where on the node its files are.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// Name of the driver, as it stands in ResourceSlices and device classes.
-    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = "gpu.example.com")]
+    /// What kind of devices it is for.
+    #[arg(long, env = "DEVICE_PROFILE", value_name = "KIND", default_value = "gpu")]
+    pub(crate) device_profile: DeviceProfile,
+    /// Name of the driver, as it stands in ResourceSlices and device classes; `<profile>.example.com` if none is given.
+    #[arg(long, env = "DRIVER_NAME", value_name = "NAME", default_value = "gpu.example.com", default_value_ifs = [
+        ("device_profile", "net", "net.example.com"), ("device_profile", "cpu", "cpu.example.com"),
+    ])]
     pub(crate) driver_name: DriverName,
     /// Root folder of the kubelet.
     #[arg(long, env = "KUBELET_ROOT", value_name = "FOLDER", default_value = "/var/lib/kubelet")]
@@ -188,28 +196,6 @@ impl From<Effect> for TaintEffect {
     }
 }
 
-/// A version of the health service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HealthService {
-    /// Of kubelets since 1.37.
-    V1,
-    /// Of kubelets since 1.34.
-    V1alpha1,
-}
-
-impl From<HealthService> for HealthVersion {
-    fn from(service: HealthService) -> Self {
-        match service {
-            HealthService::V1 => Self::V1,
-            HealthService::V1alpha1 => Self::V1Alpha1,
-        }
-    }
-}
-
-fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.parse().map(Duration::from_millis)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -246,6 +232,19 @@ mod tests {
             Command::Demo(DemoOptions { json: true })
         ));
         assert_eq!(parse(&["x", "--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_driver_is_named_by_its_profile_unless_it_is_given_a_name() {
+        let name = |more: &[&str]| match parse(&[&["x", "--node-name", "n"], more].concat()).unwrap().command
+        {
+            Command::Run(options) => options.place.driver_name.to_string(),
+            command => panic!("{command:?}"),
+        };
+        assert_eq!(name(&[]), "gpu.example.com");
+        assert_eq!(name(&["--device-profile", "net"]), "net.example.com");
+        assert_eq!(name(&["--device-profile", "cpu"]), "cpu.example.com");
+        assert_eq!(name(&["--device-profile", "cpu", "--driver-name", "a.example.com"]), "a.example.com");
     }
 
     #[test]

@@ -1,26 +1,25 @@
 //! Serves the kubelet of a node until the process is told to end.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use anyhow::Context as _;
-use dra_kubeletplugin::{
-    DeviceName, DeviceRef, DriverResources, HealthReporter, HealthTaints, Options, PoolName, Registration,
-    Ticket, Wishes, kube, signals,
-};
+use dra_kubeletplugin::{HealthTaints, Options, kube, signals};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     go_books::GoBooks,
-    inventory::{Inventory, InventoryFile},
+    health_pod,
+    inventory::Inventory,
+    offer::Offer,
     options::{LogFormat, Place, RunOptions},
-    plugin::MockGpus,
+    plugin::MockDriver,
 };
 
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
-    match options.second_driver.clone() {
+    match options.faults.second_driver.clone() {
         None => serve(options).await,
         Some(driver_name) => {
             let place = Place { driver_name, ..options.place.clone() };
@@ -33,31 +32,26 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
 async fn serve(options: RunOptions) -> anyhow::Result<()> {
     let stop = signals::terminate()?;
     let client = client(options.kubeconfig.as_deref()).await?;
-    let (file, inventory) = match options.inventory.clone() {
-        Some(path) => InventoryFile::open(path).map(|(file, inventory)| (Some(file), inventory))?,
-        None => (None, Inventory::of_node(&options.node_name, options.num_devices)?),
+    let (driver, node) = (options.place.driver_name.clone(), options.node_name.clone());
+    let devices = options.place.device_profile.build(&driver, &node, &options.devices);
+    let inventory = Inventory::follow(options.inventory.clone(), || devices.pool())?;
+    let overrides = match options.health_pod.clone() {
+        Some(pod) => health_pod::follow(client.clone(), pod),
+        None => watch::channel(health_pod::Overrides::new()).1,
     };
-    let pool = options.node_name.as_str().parse()?;
-    let (inventories, inventory) = watch::channel(Arc::new(inventory));
-    let driver = &options.place.driver_name;
-    let plugin = MockGpus {
-        go_books: options.adopt_from.clone().map(|file| GoBooks::new(file, driver.clone())),
+    let plugin = MockDriver {
+        profile: options.place.device_profile,
+        devices,
         inventory: inventory.clone(),
-        driver: options.place.driver_name.clone(),
-        node: options.node_name.clone(),
+        go_books: options.adopt_from.clone().map(|file| GoBooks::new(file, driver.clone())),
+        driver,
+        node: node.clone(),
         describes_devices: options.describe_devices,
-        prepare_delay: options.prepare_delay,
-        slow_devices: options.slow_devices.clone(),
-        fail_prepare: options.fail_prepare.clone(),
+        faults: options.faults.clone(),
     };
     let handle = settings(options, client).start(plugin).await?;
     tracing::info!("serving the kubelet");
-    let node = Node { pool, wishes: handle.wishes(), health: handle.health() };
-    let published = node.offer(&inventory.borrow());
-    tokio::spawn(log_published(handle.registration(), published));
-    if let Some(file) = file {
-        tokio::spawn(node.follow(file, inventories));
-    }
+    Offer::new(&handle, node.as_str().parse()?, inventory, overrides).keep();
     Ok(handle.shutdown_on(stop).await?)
 }
 
@@ -71,14 +65,14 @@ fn settings(options: RunOptions, client: kube::Client) -> Options {
         .cdi_root(&options.place.cdi_root)
         .node_events(options.node_events)
         .health(true)
-        .health_versions(options.health_versions.into_iter().map(Into::into));
+        .health_versions(options.faults.health_versions.into_iter().map(Into::into));
     if let Some(taint) = taint {
         settings = settings.taint_unhealthy(taint);
     }
     if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
         settings = settings.rolling_update(uid);
     }
-    if let Some(id) = options.boot_id {
+    if let Some(id) = options.faults.boot_id {
         settings = settings.boot_id(id);
     }
     for address in [options.metrics_address, options.health_address].into_iter().flatten() {
@@ -87,49 +81,11 @@ fn settings(options: RunOptions, client: kube::Client) -> Options {
     settings
 }
 
-/// Where the GPUs of this node are offered.
-struct Node {
-    pool: PoolName,
-    wishes: Wishes,
-    health: HealthReporter,
-}
-
-impl Node {
-    /// Says how the GPUs are, and then which there are: so one that does not work is tainted from the first moment.
-    fn offer(&self, inventory: &Inventory) -> Ticket {
-        let health = inventory.health().map(|(name, health)| (self.gpu(name), health.clone()));
-        self.health.report_all(health);
-        self.wishes.publish(DriverResources::new().pool(self.pool.clone(), inventory.pool().clone()))
-    }
-
-    /// Offers what the file says, whenever it says something else.
-    async fn follow(self, mut file: InventoryFile, inventories: watch::Sender<Arc<Inventory>>) {
-        loop {
-            let inventory = Arc::new(file.changed().await);
-            let before = inventories.send_replace(Arc::clone(&inventory));
-            self.offer(&inventory);
-            for (gone, _) in before.health().filter(|(name, _)| inventory.place_of(name).is_none()) {
-                self.health.forget(&self.gpu(gone));
-            }
-            tracing::info!("the inventory has changed");
-        }
-    }
-
-    fn gpu(&self, name: &DeviceName) -> DeviceRef {
-        DeviceRef::new(self.pool.clone(), name.clone())
-    }
-}
-
-async fn log_published(mut registration: watch::Receiver<Registration>, mut published: Ticket) {
-    if registration.wait_for(Registration::is_registered).await.is_ok() {
-        match published.published().await {
-            Ok(published) => tracing::info!(?published, "devices published"),
-            Err(error) => tracing::error!(%error, "devices not published"),
-        }
-    }
-}
-
-async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+/// A client for the API server.
+///
+/// # Errors
+/// There is no kubeconfig and no service account, or it cannot be used.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     let config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
@@ -143,7 +99,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     dra_kubeletplugin::client(config).context("client for the API server")
 }
 
-fn start_log(format: LogFormat) {
+pub(crate) fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {

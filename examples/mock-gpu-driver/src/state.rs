@@ -1,20 +1,48 @@
 //! Commands for the person who has to put a node right.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::ensure;
 use dra_kubeletplugin::{
-    DeviceRef,
+    DeviceRef, Pool,
     state::{self, Release, Released, StateLocation, Way},
 };
 use tokio::sync::watch;
 
 use crate::{
+    faults::Faults,
     go_books::GoBooks,
     inventory::Inventory,
-    options::{Place, ReleaseOptions},
-    plugin::MockGpus,
+    one_line,
+    options::{Place, ReleaseOptions, ShowOptions},
+    plugin::MockDriver,
+    profile::ProfileOptions,
 };
+
+/// Exit code 0 if all is well, 1 if something is inconsistent, 2 if it could not look.
+pub(crate) async fn show(options: ShowOptions) -> ExitCode {
+    let mut location = location(options.place);
+    location.boot_id = options.boot_id;
+    let printed = state::show(&location).await.map_err(anyhow::Error::from).and_then(|report| {
+        let text =
+            if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+        // Whoever reads it may have seen enough.
+        let _ = io::stdout().write_all(text.as_bytes());
+        Ok(report.findings.is_empty())
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&error));
+            ExitCode::from(2)
+        }
+    }
+}
 
 pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
     let set_aside = state::repair(&location(place)).await?;
@@ -27,16 +55,17 @@ pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
 
 pub(crate) async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
     let driver = options.place.driver_name.clone();
-    let plugin = MockGpus {
+    let (profile, devices) = (options.place.device_profile, ProfileOptions::default());
+    let plugin = MockDriver {
+        profile,
+        devices: profile.build(&driver, &options.node_name, &devices),
         // Nothing is prepared any more.
-        inventory: watch::channel(Arc::new(Inventory::of_node(&options.node_name, 0)?)).1,
+        inventory: watch::channel(Arc::new(Inventory::new(Pool::new([])))).1,
         go_books: options.adopt_from.map(|file| GoBooks::new(file, driver.clone())),
         driver,
         node: options.node_name,
         describes_devices: true,
-        prepare_delay: Duration::ZERO,
-        slow_devices: Vec::new(),
-        fail_prepare: Vec::new(),
+        faults: Faults::default(),
     };
     let mut location = location(options.place);
     location.boot_id = options.boot_id;

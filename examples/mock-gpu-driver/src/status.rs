@@ -10,7 +10,7 @@ use dra_kubeletplugin::{
 use serde_json::{Map, Value};
 
 /// The attributes that are told.
-const TOLD: [&str; 2] = ["uuid", "driverVersion"];
+const TOLD: [&str; 3] = ["uuid", "model", "driverVersion"];
 
 /// The status of a GPU that is prepared.
 ///
@@ -51,9 +51,13 @@ mod tests {
         assert_eq!(data(&gpu), Map::new());
         let gpu = gpu
             .try_attribute("uuid", "gpu-1")
+            .and_then(|gpu| gpu.try_attribute("model", "M1"))
             .and_then(|gpu| gpu.try_attribute("driverVersion", AttributeValue::version("1.0.0")))
             .and_then(|gpu| gpu.try_attribute("index", 0i64))
             .unwrap();
-        assert_eq!(Value::from(data(&gpu)), serde_json::json!({"uuid": "gpu-1", "driverVersion": "1.0.0"}));
+        assert_eq!(
+            Value::from(data(&gpu)),
+            serde_json::json!({"uuid": "gpu-1", "model": "M1", "driverVersion": "1.0.0"})
+        );
     }
 }

@@ -19,7 +19,7 @@ const IMAGE: &str = "dra.test/mock-gpu-driver:v1";
 pub(crate) struct Tools {
     /// The folder of the drivers' binaries.
     pub(crate) binaries: PathBuf,
-    /// The program that runs the scenarios.
+    /// The program that runs the scenarios. `dra-doctor` lies beside it.
     pub(crate) scenarios: PathBuf,
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
@@ -48,7 +48,7 @@ pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
     helm::build(root, &helpers)?;
     let target = target_folder(root)?;
-    cargo_build(root, &["--package", "e2e"])?;
+    cargo_build(root, &["--package", "e2e", "--package", "dra-doctor"])?;
     let mut arguments = vec!["--no-default-features"];
     arguments.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
     if drivers == Drivers::Shipped {

@@ -37,8 +37,10 @@ use crate::{
 };
 
 const ADMISSION: Span = Span::byte(0);
-const CLAIMS_FROM: u64 = 16;
-const DEVICES_FROM: u64 = 1 << 32;
+/// Bytes below are not claims'.
+pub(crate) const CLAIMS_FROM: u64 = 16;
+/// From here on they are devices'.
+pub(crate) const DEVICES_FROM: u64 = 1 << 32;
 
 /// The locks of one driver on one node.
 pub(crate) struct Locks {
@@ -93,7 +95,7 @@ impl Locks {
         if !self.turns.give_way(deadline).await {
             return Err(LockError::Busy { path: self.path.clone() });
         }
-        self.byte(CLAIMS_FROM + u64::from(hash(&[uid.as_str()])), deadline).await
+        self.byte(byte_of_claim(uid), deadline).await
     }
 
     /// Waits for all of the devices, in ascending order, so that two callers never wait for each other.
@@ -102,10 +104,7 @@ impl Locks {
         devices: impl Iterator<Item = &DeviceRef>,
         deadline: Instant,
     ) -> Result<Vec<Held>, LockError> {
-        let byte = |device: &DeviceRef| {
-            DEVICES_FROM + u64::from(hash(&[device.pool.as_str(), device.device.as_str()]))
-        };
-        let bytes: BTreeSet<u64> = devices.map(byte).collect();
+        let bytes: BTreeSet<u64> = devices.map(byte_of_device).collect();
         let mut held = Vec::with_capacity(bytes.len());
         for offset in bytes {
             held.push(self.byte(offset, deadline).await?);
@@ -140,6 +139,16 @@ impl Shared {
         let recent = self.since.is_some_and(|since| since.elapsed() < SHARED_FOR);
         self.lock.upgrade().filter(|_| recent)
     }
+}
+
+/// The byte of `serialize.lock` that stands for the claim. Others may have the same.
+pub(crate) fn byte_of_claim(uid: &ClaimUid) -> u64 {
+    CLAIMS_FROM + u64::from(hash(&[uid.as_str()]))
+}
+
+/// The byte of `serialize.lock` that stands for the device. Others may have the same.
+pub(crate) fn byte_of_device(device: &DeviceRef) -> u64 {
+    DEVICES_FROM + u64::from(hash(&[device.pool.as_str(), device.device.as_str()]))
 }
 
 /// 31 bits, so that claims stay below devices.

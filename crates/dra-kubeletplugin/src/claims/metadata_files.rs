@@ -6,6 +6,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use super::store::{StoreError, failed};
@@ -18,6 +19,22 @@ use crate::{fault, names::ClaimUid};
 #[derive(Clone, Debug)]
 pub(crate) struct MetadataFiles {
     folder: PathBuf,
+}
+
+/// A file in a claim's folder.
+#[derive(Debug)]
+pub(crate) struct MetadataFile {
+    pub(crate) claim: ClaimUid,
+    pub(crate) path: PathBuf,
+    pub(crate) modified: SystemTime,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl MetadataFile {
+    /// The base request that it is for; none if it was left by a write that was interrupted, or is under way.
+    pub(crate) fn request(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()?.strip_suffix(".json")
+    }
 }
 
 impl MetadataFiles {
@@ -80,6 +97,35 @@ impl MetadataFiles {
         }
         claims.sort();
         Ok(claims)
+    }
+
+    /// All files, temporary ones too, by path. Nothing is locked, and what vanishes meanwhile is left out.
+    pub(crate) fn look(&self) -> Result<Vec<MetadataFile>, StoreError> {
+        let mut files = Vec::new();
+        for claim in self.claims()? {
+            let folder = self.of_claim(&claim);
+            let fail = |source| failed("reading folder", &folder, source);
+            let entries = match fs::read_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries.map_err(fail)?,
+            };
+            for entry in entries {
+                let path = entry.map_err(fail)?.path();
+                if path.is_dir() {
+                    continue;
+                }
+                let read = fs::read(&path).and_then(|bytes| Ok((bytes, fs::metadata(&path)?.modified()?)));
+                match read {
+                    Ok((bytes, modified)) => {
+                        files.push(MetadataFile { claim: claim.clone(), path, modified, bytes });
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(source) => return Err(failed("reading metadata", &path, source)),
+                }
+            }
+        }
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(files)
     }
 
     fn of_claim(&self, claim: &ClaimUid) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Where records of claims are kept, by boot: as files (`file`), or in memory for tests (`memory`).
 
 mod file;
+mod listing;
 #[cfg(test)]
 mod memory;
 
@@ -19,6 +20,7 @@ use super::{
 use crate::{error::advice, names::ClaimUid};
 
 pub(crate) use file::FileRecords;
+pub(crate) use listing::{Content, RecordFile, record_files};
 #[cfg(test)]
 pub(crate) use memory::MemoryRecords;
 

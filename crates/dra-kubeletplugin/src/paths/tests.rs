@@ -48,6 +48,24 @@ fn every_legal_driver_name_fits_under_the_default_root_with_a_pod_uid() {
 }
 
 #[test]
+fn a_registration_socket_tells_of_its_instance_what_its_name_has_room_for() {
+    let long = "d".repeat(63);
+    let known = ["other".to_owned(), UID.to_owned()];
+    for (driver, uid, known, expected) in [
+        ("gpu.example.com", Some(UID), &[][..], Some(UID)),
+        ("gpu.example.com", None, &known, None),
+        (&long, Some(UID), &known, Some(UID)),
+        (&long, Some(UID), &known[..1], None),
+    ] {
+        let made = paths("/var/lib/kubelet", driver, uid, 0xabc).unwrap();
+        for path in [&made.registration, &made.registration_dot] {
+            assert_eq!(instance_in(name(path), known), Some((expected, "000abc")), "{}", path.display());
+        }
+    }
+    assert_eq!(instance_in("gpu.example.com-reg.sock", &known), None);
+}
+
+#[test]
 fn pods_starts_and_drivers_never_share_a_path() {
     let long = "d".repeat(62);
     let mut seen = BTreeSet::new();

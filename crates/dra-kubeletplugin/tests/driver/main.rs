@@ -33,6 +33,7 @@ mod restart;
 mod roll_back;
 mod several_instances;
 mod shares;
+mod show;
 mod slices;
 mod start;
 mod stop;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
-use super::quantity;
 use super::status::ApiStatus;
+use dra_allocator::quantity;
 
 /// Fields that hold quantities, as paths in which `*` stands for each item or each map value.
 fn quantity_paths(kind: &str) -> &'static [&'static str] {

@@ -1,6 +1,6 @@
 //! Why a pod cannot be scheduled.
 
-use dra_cel::SelectorError;
+use dra_allocator::AllocationError;
 
 use crate::api::{ApiStatus, WaitError};
 
@@ -26,110 +26,14 @@ pub enum SchedulerError {
         /// What is missing, by node.
         reasons: Vec<String>,
     },
-    /// There are not enough free devices.
-    #[error("claim {claim}, request {request:?}: {found} of {wanted} devices are free")]
-    NotEnough {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the request.
-        request: String,
-        /// How many it asks for.
-        wanted: usize,
-        /// How many there are.
-        found: usize,
-    },
-    /// There are free devices for each request, but no choice of them fits together: for constraints, counters or
-    /// capacity that they share.
-    #[error(
-        "cannot allocate all claims: there are devices for each request, but not for all of them together"
-    )]
-    NoCombination,
-    /// All devices are asked for, and it is not known which these are.
-    #[error(
-        "claim {claim}, request {request:?}: asks for all devices, but resource pool {pool} is currently {why}"
-    )]
-    AllOfPool {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the request.
-        request: String,
-        /// Driver and name of the pool.
-        pool: String,
-        /// What is the matter with it.
-        why: String,
-    },
-    /// No devices were found, and there is a pool whose slices contradict each other.
-    #[error("invalid resource pools were encountered: {pool}: {reason}; correct its ResourceSlices")]
-    InvalidPool {
-        /// Driver and name of the pool.
-        pool: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An allocation cannot have that many devices.
-    #[error("claim {claim}, request {request:?}: the claim asks for more than {limit} devices; split it")]
-    TooMany {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the request that passes the limit.
-        request: String,
-        /// How many are allowed.
-        limit: usize,
-    },
-    /// All devices are asked for, and one of them does not go with the others.
-    #[error(
-        "claim {claim}, request {request:?}: cannot add device {device}: a claim constraint would not be satisfied"
-    )]
-    Constraint {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the request.
-        request: String,
-        /// Name of the device.
-        device: String,
-    },
-    /// An amount of a capacity cannot be computed with.
-    #[error("claim {claim}, request {request:?}: checking capacity for device {device}: {reason}")]
-    Capacity {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the request.
-        request: String,
-        /// Name of the device.
-        device: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A selector is not valid, or fails for a device. The real scheduler gives the pod up too, whatever other devices
-    /// there are.
-    #[error("{place}: {error}")]
-    Selector {
-        /// Where the selector stands, and the device.
-        place: String,
-        /// What is wrong.
-        error: SelectorError,
-    },
-    /// An object has something that no API server would have stored.
-    #[error("cannot read {place}: {reason}")]
-    Unreadable {
-        /// The object.
-        place: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// The claims cannot be allocated.
+    #[error(transparent)]
+    Allocation(#[from] AllocationError),
     /// The claim is allocated elsewhere.
     #[error("claim {claim} is allocated to devices that cannot be used from this node")]
     Elsewhere {
         /// Name of the claim.
         claim: String,
-    },
-    /// The stand-in does not do what is asked.
-    #[error("{place}: {what} is not supported by the stand-in; use a real cluster to test it")]
-    Unsupported {
-        /// Where it is asked for.
-        place: String,
-        /// What is asked for.
-        what: String,
     },
     /// The API server stand-in refused a write.
     #[error("cannot write {what}: {status}")]
@@ -158,25 +62,15 @@ impl SchedulerError {
     /// Whether another try may succeed without any help: devices or objects are not there yet.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            Self::Missing { .. }
-                | Self::NoNode { .. }
-                | Self::NotEnough { .. }
-                | Self::NoCombination
-                | Self::AllOfPool { .. }
-                | Self::InvalidPool { .. }
-        )
+        match self {
+            Self::Missing { .. } | Self::NoNode { .. } => true,
+            Self::Allocation(error) => error.is_temporary(),
+            _ => false,
+        }
     }
 
     /// Whether other nodes do not help: the scheduler ends there.
     pub(super) fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Unsupported { .. }
-                | Self::Selector { .. }
-                | Self::Capacity { .. }
-                | Self::Unreadable { .. }
-        )
+        matches!(self, Self::Allocation(error) if error.is_final())
     }
 }

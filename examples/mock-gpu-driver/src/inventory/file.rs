@@ -138,8 +138,8 @@ mod tests {
     fn slices_are_read_in_their_order_and_devices_counted_over_all() {
         let inventory = read(PARTITIONS).unwrap();
         for (name, place) in [("half-0", 0), ("half-1", 1), ("whole-1", 2)] {
-            assert_eq!(inventory.place_of(&name.parse().unwrap()), Some(place), "{name}");
-            assert_eq!(inventory.gpu(place).unwrap().name().as_str(), name);
+            assert_eq!(inventory.device(&name.parse().unwrap()).unwrap().name().as_str(), name);
+            assert_eq!(inventory.pool().devices().nth(place).unwrap().name().as_str(), name);
         }
         let memory = |quantity| CounterSet::new("gpu-0").unwrap().counter("memory", quantity).unwrap();
         let whole = Slice::new([Device::named("whole-1").unwrap()]);

@@ -131,6 +131,13 @@ impl Node {
         run(program(["state", "release"].iter().chain(&place).chain(wanted)))
     }
 
+    /// Runs `state show` to its end.
+    pub(crate) fn show(&self, more: &[&str]) -> Run {
+        let (kubelet, cdi) = (self.folders.kubelet(), self.folders.cdi());
+        let place = ["--kubelet-root", kubelet.to_str().unwrap(), "--cdi-root", cdi.to_str().unwrap()];
+        run(program(["state", "show"].iter().chain(&place).chain(more)))
+    }
+
     fn sockets(&self) -> BTreeSet<PathBuf> {
         let files = files_below(&self.folders.plugins());
         files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "sock")).collect()
@@ -164,6 +171,10 @@ impl Instance {
         let answer = self.client.clone().node_unprepare_resources(request).await.ok()?;
         let answer = answer.into_inner().claims.remove(&claim.uid).expect("the claim is answered");
         Some(if answer.error.is_empty() { Ok(()) } else { Err(answer.error) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

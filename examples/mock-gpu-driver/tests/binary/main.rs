@@ -13,5 +13,6 @@ mod go_books;
 mod instance;
 mod program;
 mod release;
+mod show;
 mod stop;
 mod two_processes;

@@ -10,6 +10,8 @@ use nix::unistd::Pid;
 /// How the program ended and what it printed.
 pub(crate) struct Run {
     pub(crate) succeeded: bool,
+    /// None if a signal has ended it.
+    pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -90,7 +92,8 @@ impl Drop for Running {
 pub(crate) fn run(mut command: Command) -> Run {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run { succeeded: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
+    let (succeeded, code) = (output.status.success(), output.status.code());
+    Run { succeeded, code, out: text(output.stdout), err: text(output.stderr) }
 }
 
 impl Run {

@@ -32,9 +32,9 @@ struct FileStore {
     made: AtomicBool,
 }
 
-const RECORD: &str = "json";
-const UNPREPARING: &str = "unpreparing";
-const TEMP: &str = "tmp";
+pub(super) const RECORD: &str = "json";
+pub(super) const UNPREPARING: &str = "unpreparing";
+pub(super) const TEMP: &str = "tmp";
 
 impl FileRecords {
     /// Those of the driver whose folder is `data`.

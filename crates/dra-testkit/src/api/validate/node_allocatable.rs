@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::{quantity::nanos, status::Cause};
+use dra_allocator::quantity::nanos;
+
+use super::super::status::Cause;
 use super::{Findings, entries};
 
 pub(super) fn check(found: &mut Findings, at: &str, device: &Value) {

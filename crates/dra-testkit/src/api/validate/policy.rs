@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::{quantity::nanos, status::Cause};
+use dra_allocator::quantity::nanos;
+
+use super::super::status::Cause;
 use super::{Findings, items};
 
 const MAX_VALUES: usize = 10;

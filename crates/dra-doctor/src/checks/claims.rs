@@ -1,0 +1,139 @@
+//! Claims that cannot be used, because somebody uses them already or they are on their way out.
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::subject::{
+    claims_of, claims_of_interest, find, is_allocated, listed, name_of, reserved_for, waits_for_a_node,
+};
+use crate::finding::{Finding, Verdict};
+use crate::snapshot::{ObjectName, Snapshot};
+
+/// Keeps an allocated claim from disappearing.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Most pods that a claim can be reserved for.
+const MOST_CONSUMERS: usize = 256;
+
+pub(super) fn check(snapshot: &Snapshot) -> Verdict {
+    snapshot.claims.check(|claims| {
+        let of_interest = claims_of_interest(snapshot, claims);
+        let mut findings: Vec<Finding> =
+            of_interest.into_iter().filter(|claim| is_leaving(claim)).map(leaving).collect();
+        let pods = snapshot.pods.seen().into_iter().flatten();
+        for pod in pods.filter(|pod| waits_for_a_node(pod)) {
+            let name = name_of(&pod.metadata);
+            for (_, claim) in claims_of(pod) {
+                let claim = find(claims, &claim).filter(|claim| is_allocated(claim) && !is_leaving(claim));
+                findings.extend(claim.and_then(|claim| in_use(&name, claim)));
+            }
+        }
+        findings
+    })
+}
+
+fn is_leaving(claim: &ResourceClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_some()
+}
+
+fn leaving(claim: &ResourceClaim) -> Finding {
+    let pods = reserved_for(claim);
+    let is_protected = claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
+    if !pods.is_empty() {
+        return Finding::new(
+            subject,
+            format!("it is being deleted, but is protected as long as it is reserved for {}", listed(&pods)),
+            "delete these pods; no new pod can use the claim",
+        );
+    }
+    let problem = if is_protected {
+        format!("it is being deleted, but finalizer {FINALIZER} is still on it though no pod uses it")
+    } else {
+        "it is being deleted, but something else holds it back".to_owned()
+    };
+    let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+    Finding::new(subject, problem, "see that the controller manager runs; it takes the finalizer off")
+        .details(finalizers)
+}
+
+/// Why a claim that is allocated keeps a pod waiting.
+fn in_use(pod: &ObjectName, claim: &ResourceClaim) -> Option<Finding> {
+    let others: Vec<ObjectName> = reserved_for(claim).into_iter().filter(|other| other != pod).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
+    if others.len() >= MOST_CONSUMERS {
+        return Some(Finding::new(
+            subject,
+            format!(
+                "it is reserved for {} pods, which is the most that can be, so {pod} cannot use it",
+                others.len()
+            ),
+            "give the pod another claim",
+        ));
+    }
+    let nodes = nodes_of(claim);
+    Some(Finding::new(
+        subject,
+        format!(
+            "pod {pod} waits, and the claim is in use by {} {}: the pod can run {} only",
+            listed(&others),
+            if nodes.is_empty() { "already".to_owned() } else { format!("on {}", listed(&nodes)) },
+            if nodes.is_empty() { "where the devices can be reached".to_owned() } else { "there".to_owned() },
+        ),
+        "make room for the pod there, or give it a claim of its own with a ResourceClaimTemplate",
+    ))
+}
+
+/// The nodes that the claim's devices can be used from, if they are told by name.
+fn nodes_of(claim: &ResourceClaim) -> Vec<String> {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let selector = allocation.and_then(|allocation| allocation.node_selector.as_ref());
+    let terms = selector.into_iter().flat_map(|selector| &selector.node_selector_terms);
+    let fields = terms.flat_map(|term| term.match_fields.iter().flatten());
+    fields
+        .filter(|field| field.key == "metadata.name")
+        .flat_map(|field| field.values.clone().unwrap_or_default())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::checks::testing::{claim, cluster, held, only, pod};
+
+    #[test]
+    fn a_claim_that_nobody_else_uses_is_healthy() {
+        let mut running = pod("p", "c", 0);
+        running["spec"]["nodeName"] = json!("node-1");
+        assert_eq!(check(&cluster(&[claim("c", &held("gpu-0", "p")), running])), Verdict::HEALTHY);
+        let waiting = pod("p", "c", 0);
+        assert_eq!(check(&cluster(&[claim("c", &held("gpu-0", "p")), waiting])), Verdict::HEALTHY);
+        let stranger = claim("other", &held("gpu-0", "q"));
+        assert_eq!(check(&cluster(&[stranger])), Verdict::HEALTHY, "nobody asked about it");
+    }
+
+    #[test]
+    fn who_uses_a_claim_is_told_to_who_waits_for_it() {
+        let verdict = check(&cluster(&[claim("c", &held("gpu-0", "first")), pod("second", "c", 0)]));
+        let finding = only(&verdict);
+        assert!(finding.problem.contains("in use by ns/first on node-1"), "{finding:?}");
+    }
+
+    #[test]
+    fn a_claim_that_is_being_deleted_says_who_holds_it() {
+        let mut leaving = claim("c", &held("gpu-0", "first"));
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        leaving["metadata"]["finalizers"] = json!([FINALIZER]);
+        let verdict = check(&cluster(&[leaving.clone(), pod("second", "c", 0)]));
+        assert!(
+            only(&verdict).problem.contains("protected as long as it is reserved for ns/first"),
+            "{verdict:?}"
+        );
+        leaving["status"]["reservedFor"] = json!([]);
+        let verdict = check(&cluster(&[leaving, pod("second", "c", 0)]));
+        assert!(only(&verdict).problem.contains("though no pod uses it"), "{verdict:?}");
+    }
+}

@@ -1,0 +1,219 @@
+//! What is seen of a cluster.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event as ApiEvent;
+use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+
+use super::{ClusterWanted, access};
+use crate::snapshot::{Event, Looked, ObjectName, Snapshot};
+
+/// Objects in one answer: a slice with 128 devices may have half a megabyte.
+const PAGE: u32 = 100;
+/// Pods that are looked at one by one.
+const MOST_HOLDERS: usize = 100;
+const SETTLES_WITHIN: Duration = Duration::from_secs(3);
+const GROUP: &str = "resource.k8s.io";
+
+pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
+    snapshot.claim.clone_from(&wanted.claim);
+    snapshot.versions = Looked::from_result(versions(client).await, "asking for the API groups");
+    snapshot.access = match &wanted.account {
+        None => Looked::NotAsked("name the driver's account with --account".into()),
+        Some(account) => {
+            let answer = access::look(client, account, wanted.writes_claim_status).await;
+            Looked::from_result(answer, "asking what the account may do")
+        }
+    };
+    snapshot.nodes = list(client, ListParams::default(), "Nodes").await;
+    snapshot.node_events = node_events(client).await;
+    let Some(versions) = snapshot.versions.seen() else {
+        no_objects(snapshot, "the API groups are not known", true);
+        return;
+    };
+    if !versions.iter().any(|version| version == "v1") {
+        no_objects(snapshot, "resource.k8s.io/v1 is not served", false);
+        return;
+    }
+    snapshot.slices = slices(client).await;
+    if let (Some(node), Some(slices)) = (&snapshot.node, snapshot.slices.seen()) {
+        snapshot.drivers_here = Looked::At(drivers_of(slices, node));
+    }
+    snapshot.classes = list(client, ListParams::default(), "DeviceClasses").await;
+    snapshot.claims = list(client, ListParams::default(), "ResourceClaims").await;
+    snapshot.pods = pods(client, wanted).await;
+    snapshot.templates = templates(client, wanted).await;
+    snapshot.holders = holders(client, snapshot).await;
+    snapshot.pod_events = pod_events(client, wanted).await;
+}
+
+/// What a look at a node wants to know of the cluster; it goes on without.
+pub(super) async fn look_for_node(client: &Client, snapshot: &mut Snapshot) {
+    snapshot.node_events = node_events(client).await;
+    if let Some(node) = &snapshot.node {
+        let here = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let slices: Looked<Vec<ResourceSlice>> = list(client, here, "ResourceSlices").await;
+        snapshot.drivers_here = slices.map(|slices| drivers_of(&slices, node));
+    }
+}
+
+fn drivers_of(slices: &[ResourceSlice], node: &str) -> BTreeSet<String> {
+    let here = slices.iter().filter(|slice| slice.spec.node_name.as_deref() == Some(node));
+    here.map(|slice| slice.spec.driver.clone()).collect()
+}
+
+/// All slices. A driver that is changing a pool is given the time to end that.
+async fn slices(client: &Client) -> Looked<Vec<ResourceSlice>> {
+    let slices: Looked<Vec<ResourceSlice>> = list(client, ListParams::default(), "ResourceSlices").await;
+    if slices.seen().is_none_or(|slices| crate::checks::are_whole(slices)) {
+        return slices;
+    }
+    tokio::time::sleep(SETTLES_WITHIN).await;
+    list(client, ListParams::default(), "ResourceSlices").await
+}
+
+/// Marks the objects of the group, and what needs them, as not seen.
+fn no_objects(snapshot: &mut Snapshot, why: &str, is_failure: bool) {
+    fn unseen<T>(why: &str, is_failure: bool) -> Looked<T> {
+        if is_failure { Looked::CouldNot(why.to_owned()) } else { Looked::NotAsked(why.to_owned()) }
+    }
+    snapshot.slices = unseen(why, is_failure);
+    snapshot.classes = unseen(why, is_failure);
+    snapshot.claims = unseen(why, is_failure);
+    snapshot.templates = unseen(why, is_failure);
+    snapshot.pods = unseen(why, is_failure);
+    snapshot.holders = unseen(why, is_failure);
+    snapshot.pod_events = unseen(why, is_failure);
+}
+
+async fn versions(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let groups = client.list_api_groups().await?.groups;
+    let group = groups.into_iter().find(|group| group.name == GROUP);
+    Ok(group.into_iter().flat_map(|group| group.versions).map(|version| version.version).collect())
+}
+
+async fn list<K>(client: &Client, parameters: ListParams, what: &str) -> Looked<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let listed = pages(&Api::<K>::all(client.clone()), parameters).await;
+    Looked::from_result(listed, &format!("listing {what}"))
+}
+
+/// All pages of a list.
+async fn pages<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut parameters = parameters.limit(PAGE);
+    let mut objects = Vec::new();
+    loop {
+        let page = api.list(&parameters).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+/// The pods to examine: the one that was named, those that use the claim that was named, or all that are pending.
+async fn pods(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<Pod>> {
+    if let Some(name) = &wanted.pod {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &name.namespace);
+        return match api.get_opt(&name.name).await {
+            Ok(Some(pod)) => Looked::At(vec![pod]),
+            Ok(None) => Looked::CouldNot(format!("there is no pod {name}")),
+            Err(error) => Looked::CouldNot(format!("reading pod {name}: {error}")),
+        };
+    }
+    let pending = ListParams::default().fields("status.phase=Pending");
+    let listed = match &wanted.claim {
+        Some(claim) => {
+            pages(&Api::<Pod>::namespaced(client.clone(), &claim.namespace), ListParams::default()).await
+        }
+        None => pages(&Api::<Pod>::all(client.clone()), pending).await,
+    };
+    let uses_claims = |pod: &Pod| {
+        let used = crate::checks::claims_of(pod);
+        wanted.claim.as_ref().map_or_else(
+            || pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some()),
+            |claim| used.iter().any(|(_, name)| name == claim),
+        )
+    };
+    let listed = listed.map(|pods| pods.into_iter().filter(uses_claims).collect());
+    Looked::from_result(listed, "listing Pods")
+}
+
+async fn templates(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<ResourceClaimTemplate>> {
+    let namespace = wanted.pod.as_ref().or(wanted.claim.as_ref()).map(|name| name.namespace.as_str());
+    match namespace {
+        None => list(client, ListParams::default(), "ResourceClaimTemplates").await,
+        Some(namespace) => {
+            let api = Api::namespaced(client.clone(), namespace);
+            Looked::from_result(pages(&api, ListParams::default()).await, "listing ResourceClaimTemplates")
+        }
+    }
+}
+
+/// The pods that hold what others wait for.
+async fn holders(client: &Client, snapshot: &Snapshot) -> Looked<Vec<Pod>> {
+    let is_anybody_waiting = snapshot.pods.seen().is_some_and(|pods| !pods.is_empty());
+    let claims = snapshot.claims.seen().into_iter().flatten().filter(|_| is_anybody_waiting);
+    let names: BTreeSet<ObjectName> = claims.flat_map(crate::checks::reserved_for).collect();
+    let mut holders = Vec::new();
+    for name in names.into_iter().take(MOST_HOLDERS) {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &name.namespace);
+        match api.get_opt(&name.name).await {
+            Ok(pod) => holders.extend(pod),
+            Err(error) => return Looked::CouldNot(format!("reading pod {name}: {error}")),
+        }
+    }
+    Looked::At(holders)
+}
+
+async fn node_events(client: &Client) -> Looked<Vec<Event>> {
+    // Events about nodes, which are in no namespace, are in this one.
+    let api = Api::namespaced(client.clone(), "default");
+    events(api, "regarding.kind=Node").await.map(|events| {
+        let without_namespace = |event: Event| {
+            let about = ObjectName::new("", event.about.name);
+            Event { about, ..event }
+        };
+        events.into_iter().map(without_namespace).collect()
+    })
+}
+
+/// The Events of kubelets that cannot prepare the devices of pods.
+async fn pod_events(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<Event>> {
+    let api = match wanted.pod.as_ref().or(wanted.claim.as_ref()) {
+        Some(name) => Api::namespaced(client.clone(), &name.namespace),
+        None => Api::all(client.clone()),
+    };
+    events(api, "regarding.kind=Pod,reason=FailedPrepareDynamicResources").await
+}
+
+async fn events(api: Api<ApiEvent>, fields: &str) -> Looked<Vec<Event>> {
+    let listed = pages(&api, ListParams::default().fields(fields)).await;
+    let listed = listed.map(|events| events.into_iter().map(event).collect());
+    Looked::from_result(listed, "listing Events")
+}
+
+/// Programs that are older than this API leave its fields empty, and the API server fills in others.
+fn event(event: ApiEvent) -> Event {
+    let last = event.series.map(|series| series.last_observed_time).or(event.event_time);
+    let last = last.map(|time| time.0.as_nanosecond());
+    let last = last.or_else(|| event.deprecated_last_timestamp.map(|time| time.0.as_nanosecond()));
+    let regarding = event.regarding.unwrap_or_default();
+    Event {
+        about: ObjectName::new(regarding.namespace.unwrap_or_default(), regarding.name.unwrap_or_default()),
+        reason: event.reason.unwrap_or_default(),
+        note: event.note.unwrap_or_default(),
+        when: last.unwrap_or_default(),
+    }
+}
