@@ -8,10 +8,12 @@ mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
+mod chart_rights;
 mod claim_status;
 mod claims;
 mod cluster;
 mod crash_loop;
+mod demos;
 mod disks;
 mod doctor;
 mod footprint;
@@ -23,10 +25,12 @@ mod health;
 mod health_ends;
 mod health_taints;
 mod hello;
+mod helm;
 mod kubelet_away;
 mod long_name;
 mod lost_calls;
 mod lost_drivers;
+mod manifests;
 mod metadata;
 mod operations;
 mod pods;
@@ -97,6 +101,10 @@ pub(crate) fn all() -> Vec<Scenario> {
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        helm::scenarios(),
+        demos::scenarios(),
+        manifests::scenarios(),
+        chart_rights::scenarios(),
         soak::scenarios(),
     ];
     lists.into_iter().flatten().collect()

@@ -53,8 +53,12 @@ pub(crate) async fn wait_registered(log: &ComponentLog) -> Result<()> {
 /// Makes the device class, and the claim template in the scenario's namespace.
 pub(crate) async fn apply_class_and_template(cx: &Context) -> Result<()> {
     cx.apply(DEVICE_CLASS).await?;
-    cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await?;
-    Ok(())
+    apply_template(cx).await
+}
+
+/// Makes the claim template in the scenario's namespace.
+pub(crate) async fn apply_template(cx: &Context) -> Result<()> {
+    cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await.map(drop)
 }
 
 /// Makes a claim of this name for one GPU, in the scenario's namespace.
