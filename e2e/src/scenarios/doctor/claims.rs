@@ -12,15 +12,18 @@ use crate::{
     context::Context,
     node,
     pod::ShellPod,
-    scenarios::gpu::{self, DRIVER},
+    scenarios::{
+        gpu::{self, DRIVER},
+        gpu_health,
+    },
 };
 
 const TRIED_WITHIN: Duration = Duration::from_secs(10);
 /// Nobody prepares its devices: no pod gets one.
 const NOBODY: &str = "nobody.example.com";
 
-/// Pools that nobody made by a driver. Each device is kept from `wants` by another reason.
-const DEVICES: &str = r#"
+/// A pool that no driver has made.
+const DEVICE: &str = r#"
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: nobody.example.com}
@@ -28,14 +31,24 @@ spec: {selectors: [{cel: {expression: "device.driver == 'nobody.example.com'"}}]
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
+metadata: {name: nobody-device}
+spec:
+  driver: nobody.example.com
+  nodeName: node-1
+  pool: {name: plain, generation: 1, resourceSliceCount: 1}
+  devices: [{name: other-model, attributes: {model: {string: T4}}}]
+"#;
+
+/// Another one, where each device is kept away by something that depends on a gate.
+const DEVICES: &str = r"
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
 metadata: {name: nobody-devices}
 spec:
   driver: nobody.example.com
   nodeName: node-1
-  pool: {name: node-1, generation: 1, resourceSliceCount: 2}
+  pool: {name: gated, generation: 1, resourceSliceCount: 2}
   devices:
-    - name: other-model
-      attributes: {model: {string: T4}}
     - name: tainted
       attributes: {model: {string: A100}}
       taints: [{key: broken, value: fan, effect: NoSchedule}]
@@ -57,46 +70,58 @@ metadata: {name: nobody-counters}
 spec:
   driver: nobody.example.com
   nodeName: node-1
-  pool: {name: node-1, generation: 1, resourceSliceCount: 2}
+  pool: {name: gated, generation: 1, resourceSliceCount: 2}
   sharedCounters: [{name: memory, counters: {bytes: {value: 40Gi}}}]
-"#;
+";
+const GATES: [&str; 3] = ["DRAConsumableCapacity", "DRADeviceTaints", "DRAPartitionableDevices"];
 
-/// A claim of each kind that gets no device of [`DEVICES`].
+/// A claim of each kind that gets no device.
 pub(super) async fn pending(cx: &Context) -> Result<()> {
-    cx.apply(DEVICES).await?;
+    cx.apply(DEVICE).await?;
     let model = "device.attributes['nobody.example.com'].model == 'A100'";
     let by_model = json!([{"cel": {"expression": model}}]);
-    let numa = json!([{"matchAttribute": format!("{NOBODY}/numa")}]);
-    for (name, exactly, constraints) in [
-        ("wants", json!({"selectors": by_model}), json!([])),
-        ("share", json!({"capacity": {"requests": {"memory": "50Gi"}}}), json!([])),
-        ("pair", json!({"count": 2, "capacity": {"requests": {"memory": "1Gi"}}}), numa),
-    ] {
-        let mut exactly = exactly;
-        exactly["deviceClassName"] = json!(NOBODY);
-        let devices = json!({"requests": [{"name": "r", "exactly": exactly}], "constraints": constraints});
-        apply_claim(cx, name, &devices).await?;
-        cx.create_pod(&ShellPod::print_env(name).claim(name).build()).await?;
-        cx.wait_event(name, "FailedScheduling", TRIED_WITHIN).await?;
+    waiting_pod(cx, "wants", json!({"selectors": by_model}), &json!([])).await?;
+    let model = format!("{model} is false: device.attributes['nobody.example.com'].model is 'T4'");
+    doctor_of_pod(cx, "wants").await?.names("pending-claims", &model)?;
+
+    for gate in GATES {
+        if !gpu_health::is_on(cx, gate).await? {
+            return Ok(());
+        }
     }
+    cx.apply(DEVICES).await?;
     let said = doctor_of_pod(cx, "wants").await?;
-    for words in [
-        "device.attributes['nobody.example.com'].model == 'A100' is false: \
-         device.attributes['nobody.example.com'].model is 'T4'",
-        "taint broken=fan:NoSchedule is not tolerated",
-        "needs 80Gi of counter bytes of set memory, of which 40Gi of 40Gi are left",
-    ] {
-        said.names("pending-claims", words)?;
-    }
+    said.names("pending-claims", "taint broken=fan:NoSchedule is not tolerated")?;
+    let counters = "needs 80Gi of counter bytes of set memory, of which 40Gi of 40Gi are left";
+    said.names("pending-claims", counters)?;
+
+    waiting_pod(cx, "share", json!({"capacity": {"requests": {"memory": "50Gi"}}}), &json!([])).await?;
     let said = doctor_of_pod(cx, "share").await?;
     said.names("pending-claims", "50Gi of capacity memory are needed, 40Gi of 40Gi are left")?;
     said.names("pending-claims", "has no capacity memory")?;
+
+    let pair = json!({"count": 2, "capacity": {"requests": {"memory": "1Gi"}}});
+    waiting_pod(cx, "pair", pair, &json!([{"matchAttribute": format!("{NOBODY}/numa")}])).await?;
     let said = doctor_of_pod(cx, "pair").await?;
     said.names("pending-claims", "they do not go together")?;
     said.names(
         "pending-claims",
         "has no attribute nobody.example.com/numa, which a constraint of the claim compares",
     )
+}
+
+/// A pod with a claim that asks for exactly this, once the scheduler has found that it cannot have it.
+async fn waiting_pod(
+    cx: &Context,
+    name: &str,
+    mut exactly: serde_json::Value,
+    constraints: &serde_json::Value,
+) -> Result<()> {
+    exactly["deviceClassName"] = json!(NOBODY);
+    let devices = json!({"requests": [{"name": "r", "exactly": exactly}], "constraints": constraints});
+    apply_claim(cx, name, &devices).await?;
+    cx.create_pod(&ShellPod::print_env(name).claim(name).build()).await?;
+    cx.wait_event(name, "FailedScheduling", TRIED_WITHIN).await
 }
 
 /// All devices are held; a claim is in use, and on its way out.
