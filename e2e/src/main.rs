@@ -14,6 +14,7 @@ mod context;
 mod dra_socket;
 mod driver;
 mod eventually;
+mod feature_gates;
 mod kubelet;
 mod node;
 mod pod;
