@@ -16,9 +16,10 @@ use crate::context::Context;
 /// The role that deployments bind to a driver's service account.
 pub(crate) const DRIVER_ROLE: &str = "dra-driver";
 
-/// A service account in the scenario's namespace.
+/// A service account, in the scenario's namespace if it is not told otherwise.
 pub(crate) struct Account<'a> {
     cx: &'a Context,
+    namespace: &'a str,
     name: &'a str,
 }
 
@@ -28,7 +29,12 @@ impl<'a> Account<'a> {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let account = ServiceAccount { metadata, ..ServiceAccount::default() };
         cx.api::<ServiceAccount>().create(&PostParams::default(), &account).await?;
-        Ok(Self { cx, name })
+        Ok(Self::existing(cx, &cx.namespace, name))
+    }
+
+    /// One that somebody else has made.
+    pub(crate) fn existing(cx: &'a Context, namespace: &'a str, name: &'a str) -> Self {
+        Self { cx, namespace, name }
     }
 
     /// Its name.
@@ -36,7 +42,7 @@ impl<'a> Account<'a> {
         self.name
     }
 
-    /// A token that holds as long as this object of the scenario's namespace does: a secret, or a pod with this account.
+    /// A token that holds as long as this object of the account's namespace does: a secret, or a pod with this account.
     /// That of a pod names the pod's node, too.
     pub(crate) async fn token_with<K: Resource<DynamicType = ()>>(&self, object: &K) -> Result<String> {
         let bound = BoundObjectReference {
@@ -47,7 +53,7 @@ impl<'a> Account<'a> {
         };
         let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let accounts = self.cx.api::<ServiceAccount>();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cx.client.clone(), self.namespace);
         let answer: TokenRequest = accounts
             .create_subresource("token", self.name, &PostParams::default(), &request)
             .await
@@ -58,7 +64,7 @@ impl<'a> Account<'a> {
     /// Gives the account the rights of a `ClusterRole`. The binding belongs to no namespace and has to be removed.
     pub(crate) async fn bind(&self, role: &str) -> Result<Binding> {
         let name = format!("{}-{}-{role}", self.cx.namespace, self.name);
-        let (namespace, account) = (&self.cx.namespace, self.name);
+        let (namespace, account) = (self.namespace, self.name);
         let yaml = format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
              roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}\n\

@@ -33,6 +33,13 @@ pub(crate) struct Setup {
     pub(crate) soak: SoakOptions,
 }
 
+impl Setup {
+    /// The minor version of the cluster: the 37 of 1.37.2; `None` if nobody has said which it is.
+    pub(crate) fn minor(&self) -> Option<u32> {
+        self.kubernetes.split('.').nth(1)?.parse().ok()
+    }
+}
+
 /// One scenario's own.
 pub(crate) struct Context {
     /// Speaks for a cluster administrator.

@@ -8,9 +8,11 @@ mod allocator;
 mod cdi_full_disk;
 mod cdi_oracle;
 mod cel_oracle;
+mod chart;
 #[cfg(test)]
 mod compatibility;
 mod context;
+mod demo;
 mod dra_socket;
 mod driver;
 mod eventually;
@@ -34,7 +36,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 
 use context::Setup;
-use scenario::{Share, Tier};
+use scenario::{Share, Suite, Tier};
 
 #[derive(Parser)]
 #[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
@@ -45,6 +47,9 @@ struct Cli {
     /// Run only scenarios with this text in their name.
     #[arg(long)]
     only: Option<String>,
+    /// Run only scenarios of this suite.
+    #[arg(long, value_enum)]
+    suite: Option<Suite>,
     /// Run only this share of them, as `1/2`: every second one, from the first.
     #[arg(long, default_value_t = Share::WHOLE)]
     share: Share,
@@ -95,7 +100,7 @@ async fn main() -> ExitCode {
 
 /// Whether all passed.
 async fn run(cli: Cli) -> Result<bool> {
-    let chosen = scenario::choose(scenarios::all(), cli.tier, cli.only.as_deref());
+    let chosen = scenario::choose(scenarios::all(), cli.tier, cli.suite, cli.only.as_deref());
     let chosen = cli.share.of(chosen);
     if cli.list {
         for scenario in &chosen {

@@ -49,7 +49,8 @@ pub(crate) async fn end_container(id: &str) -> Result<()> {
     ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await.map(drop)
 }
 
-async fn ctr(arguments: &[&str]) -> Result<String> {
+/// Runs `ctr` in the namespace of the kubelet's containers and images; gives what it prints.
+pub(crate) async fn ctr(arguments: &[&str]) -> Result<String> {
     let output = Command::new("ctr").args(["--namespace", "k8s.io"]).args(arguments).output().await;
     let output = output.context("running `ctr`")?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 
 use crate::{
+    chart,
     context::{Context, Setup},
     scenario::Scenario,
 };
@@ -22,6 +23,10 @@ pub(crate) async fn run(setup: &Setup, scenarios: &[Scenario]) -> Count {
     let mut count = Count::default();
     for scenario in scenarios {
         let start = Instant::now();
+        if setup.minor().is_some_and(|minor| minor < scenario.since) {
+            println!("test {} ... needs Kubernetes 1.{}", scenario.name, scenario.since);
+            continue;
+        }
         let outcome = run_one(setup, scenario).await;
         let seconds = start.elapsed().as_secs_f64();
         match outcome {
@@ -41,7 +46,16 @@ pub(crate) async fn run(setup: &Setup, scenarios: &[Scenario]) -> Count {
 
 async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {
     let context = Context::new(setup, scenario.name).await?;
-    let work = AssertUnwindSafe((scenario.run)(&context)).catch_unwind();
+    let work = async {
+        match scenario.chart {
+            Some(values) => chart::install(&context, values).await?,
+            // What scenarios before this one have shared.
+            None if chart::uninstall(&context).await? => context.clean_node().await?,
+            None => {}
+        }
+        (scenario.run)(&context).await
+    };
+    let work = AssertUnwindSafe(work).catch_unwind();
     let outcome = match tokio::time::timeout(scenario.deadline, work).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(anyhow!("{}", text_of(&*panic))),
@@ -51,7 +65,10 @@ async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {
         context.print_driver_logs();
     }
     // The first error is the one that tells what is wrong.
-    let cleaned = context.clean_up().await;
+    let cleaned = match scenario.chart {
+        Some(_) => context.clean_up_pods().await,
+        None => context.clean_up().await,
+    };
     outcome.and(cleaned)
 }
 

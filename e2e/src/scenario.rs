@@ -18,6 +18,21 @@ pub(crate) enum Tier {
     Full,
 }
 
+/// Scenarios that can be run by themselves: those whose names begin with the suite's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// What users are shown: each folder of demos, on the driver that helm has installed.
+    Demos,
+}
+
+impl Suite {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Demos => "demos_",
+        }
+    }
+}
+
 type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// One named scenario.
@@ -25,18 +40,33 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) tier: Tier,
     pub(crate) deadline: Duration,
+    /// With which values it wants the mock driver's chart installed, if at all.
+    pub(crate) chart: Option<&'static [&'static str]>,
+    /// The minor version of Kubernetes that it needs.
+    pub(crate) since: u32,
     pub(crate) run: for<'a> fn(&'a Context) -> Running<'a>,
 }
 
 impl Scenario {
     /// A scenario of the gate that may take two minutes: `Scenario::new("it_works", |cx| Box::pin(it_works(cx)))`.
     pub(crate) fn new(name: &'static str, run: for<'a> fn(&'a Context) -> Running<'a>) -> Self {
-        Self { name, tier: Tier::Gate, deadline: Duration::from_secs(120), run }
+        Self { name, tier: Tier::Gate, deadline: Duration::from_secs(120), chart: None, since: 0, run }
     }
 
     /// Runs it in another tier.
     pub(crate) fn tier(self, tier: Tier) -> Self {
         Self { tier, ..self }
+    }
+
+    /// On the mock driver's chart, installed with these values (as in `--set`). Scenarios with the same values stand
+    /// together in the list and share the release: they leave its pods, slices and device class alone.
+    pub(crate) fn on_chart(self, values: &'static [&'static str]) -> Self {
+        Self { chart: Some(values), ..self }
+    }
+
+    /// Only on Kubernetes 1.`minor` and later.
+    pub(crate) fn since(self, minor: u32) -> Self {
+        Self { since: minor, ..self }
     }
 
     /// Gives it another deadline.
@@ -51,10 +81,16 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// Those of the tier and of the ones before it, in order, that have `only` in their name.
-pub(crate) fn choose(all: Vec<Scenario>, tier: Tier, only: Option<&str>) -> Vec<Scenario> {
+/// Those of the tier and of the ones before it, in order, that are of the suite and have `only` in their name.
+pub(crate) fn choose(
+    all: Vec<Scenario>,
+    tier: Tier,
+    suite: Option<Suite>,
+    only: Option<&str>,
+) -> Vec<Scenario> {
     all.into_iter()
         .filter(|scenario| scenario.tier <= tier)
+        .filter(|scenario| suite.is_none_or(|suite| scenario.name.starts_with(suite.prefix())))
         .filter(|scenario| only.is_none_or(|text| scenario.name.contains(text)))
         .collect()
 }
@@ -109,28 +145,47 @@ mod tests {
         assert_eq!(Share::WHOLE.to_string().parse(), Ok(Share::WHOLE));
     }
 
-    fn names(tier: Tier, only: Option<&str>) -> Vec<&'static str> {
+    fn names(tier: Tier, suite: Option<Suite>, only: Option<&str>) -> Vec<&'static str> {
         let scenario = |name, tier| Scenario::new(name, |_| Box::pin(async { Ok(()) })).tier(tier);
         let all = vec![
             scenario("a_smoke", Tier::Smoke),
             scenario("b_gate", Tier::Gate),
             scenario("b_full", Tier::Full),
+            scenario("demos_full", Tier::Full),
         ];
-        choose(all, tier, only).iter().map(|scenario| scenario.name).collect()
+        choose(all, tier, suite, only).iter().map(|scenario| scenario.name).collect()
     }
 
     #[test]
     fn a_tier_holds_the_tiers_before_it() {
-        assert_eq!(names(Tier::Smoke, None), ["a_smoke"]);
-        assert_eq!(names(Tier::Gate, None), ["a_smoke", "b_gate"]);
-        assert_eq!(names(Tier::Full, None), ["a_smoke", "b_gate", "b_full"]);
+        assert_eq!(names(Tier::Smoke, None, None), ["a_smoke"]);
+        assert_eq!(names(Tier::Gate, None, None), ["a_smoke", "b_gate"]);
+        assert_eq!(names(Tier::Full, None, None), ["a_smoke", "b_gate", "b_full", "demos_full"]);
     }
 
     #[test]
     fn a_part_of_the_name_chooses_within_the_tier() {
-        assert_eq!(names(Tier::Full, Some("b_")), ["b_gate", "b_full"]);
-        assert_eq!(names(Tier::Gate, Some("b_")), ["b_gate"]);
-        assert!(names(Tier::Full, Some("c")).is_empty());
+        assert_eq!(names(Tier::Full, None, Some("b_")), ["b_gate", "b_full"]);
+        assert_eq!(names(Tier::Gate, None, Some("b_")), ["b_gate"]);
+        assert!(names(Tier::Full, None, Some("c")).is_empty());
+    }
+
+    #[test]
+    fn a_suite_is_chosen_by_the_beginning_of_the_name() {
+        assert_eq!(names(Tier::Full, Some(Suite::Demos), None), ["demos_full"]);
+        assert!(names(Tier::Gate, Some(Suite::Demos), None).is_empty());
+    }
+
+    #[test]
+    fn scenarios_that_share_a_release_stand_together() {
+        let all = crate::scenarios::all();
+        let mut releases: Vec<_> = all.iter().map(|scenario| scenario.chart).collect();
+        releases.dedup();
+        let charts = releases.iter().flatten().count();
+        let mut different: Vec<_> = releases.into_iter().flatten().collect();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(charts, different.len(), "a release is installed, taken away, and installed again");
     }
 
     #[test]

@@ -8,11 +8,14 @@ mod behind_proxy;
 mod beside_go;
 mod books;
 mod cdi;
+mod chart_rights;
 mod claim_status;
 mod claims;
 mod cluster;
 mod crash_loop;
+mod demos;
 mod disks;
+mod doctor;
 mod footprint;
 mod go_driver;
 mod go_faults;
@@ -22,13 +25,16 @@ mod health;
 mod health_ends;
 mod health_taints;
 mod hello;
+mod helm;
 mod kubelet_away;
 mod long_name;
 mod lost_calls;
 mod lost_drivers;
+mod manifests;
 mod metadata;
 mod operations;
 mod pods;
+mod profiles;
 mod refusal;
 mod registration;
 mod restart;
@@ -90,9 +96,15 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_ends::scenarios(),
         health_taints::scenarios(),
         claim_status::scenarios(),
+        doctor::scenarios(),
+        profiles::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        helm::scenarios(),
+        demos::scenarios(),
+        manifests::scenarios(),
+        chart_rights::scenarios(),
         soak::scenarios(),
     ];
     lists.into_iter().flatten().collect()

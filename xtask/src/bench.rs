@@ -20,6 +20,7 @@ use crate::{
         version::Version,
     },
     e2e::tools,
+    static_build,
 };
 
 /// How much to measure.
@@ -107,9 +108,9 @@ fn build_tools(root: &Path) -> Result<Tools> {
     let mut measured = vec!["--release", "--no-default-features"];
     measured.extend(["--package", "mock-gpu-driver", "--package", "bench"]);
     measured.extend(["--bin", "mock-gpu-driver", "--bin", "floor"]);
-    tools::cargo_build(root, &measured)?;
+    let binaries = static_build::run(root, &measured)?;
     let target = tools::target_folder(root)?;
-    Ok(Tools { bench: target.join("debug/bench"), binaries: target.join("release"), helpers })
+    Ok(Tools { bench: target.join("debug/bench"), binaries, helpers })
 }
 
 /// It counts syncs.

@@ -4,7 +4,7 @@
 
 pub(crate) mod build;
 mod cgroup;
-mod image;
+pub(crate) mod image;
 mod lock;
 mod needs;
 mod process;

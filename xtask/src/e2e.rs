@@ -27,7 +27,7 @@ use crate::{
     },
 };
 use output::Output;
-use plan::{Leg, SIDE_BY_SIDE, Tier};
+use plan::{Leg, SIDE_BY_SIDE, Suite, Tier};
 
 /// What to run.
 #[derive(Args)]
@@ -39,8 +39,11 @@ pub(crate) struct Options {
     #[arg(long)]
     kubernetes: Option<Version>,
     /// Only scenarios with this text in their name.
-    #[arg(long)]
+    #[arg(long, group = "chosen")]
     only: Option<String>,
+    /// Only this suite, whole, on the newest version and on the oldest.
+    #[arg(long, value_enum, conflicts_with = "tier", group = "chosen")]
+    suite: Option<Suite>,
     /// Feature gates for all components, in place of those that the tier asks for: `A=true,B=false`.
     #[arg(long)]
     feature_gates: Option<String>,
@@ -49,7 +52,7 @@ pub(crate) struct Options {
     keep: bool,
     /// With drivers that are built without optimization, in seconds: to write a scenario. What a driver weighs or how
     /// fast it is says nothing then, so it goes with `--only`.
-    #[arg(long, requires = "only")]
+    #[arg(long, requires = "chosen")]
     unoptimized: bool,
     #[arg(skip)]
     soak: Option<SoakOptions>,
@@ -75,6 +78,7 @@ impl From<SoakOptions> for Options {
             tier: Tier::Full,
             kubernetes: Some(soak.kubernetes),
             only: Some("soak_".to_owned()),
+            suite: None,
             feature_gates: None,
             keep: false,
             unoptimized: false,
@@ -97,6 +101,7 @@ struct Count {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let legs = plan::legs(
         options.tier,
+        options.suite,
         options.kubernetes,
         options.only.is_some(),
         options.feature_gates.as_deref(),
@@ -105,8 +110,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         cluster::check_needs(root, leg.kubernetes)?;
     }
     // The whole of the full tier has figures too.
-    let measures =
-        options.tier == Tier::Full && options.kubernetes.is_none() && options.only.is_none() && !options.keep;
+    let whole = options.kubernetes.is_none() && options.only.is_none() && options.suite.is_none();
+    let measures = options.tier == Tier::Full && whole && !options.keep;
     if measures {
         bench::check_strace()?;
     }
@@ -232,6 +237,7 @@ impl Run<'_> {
         let soak = self.options.soak;
         for (option, value) in [
             ("--only", self.options.only.clone()),
+            ("--suite", self.options.suite.map(|suite| suite.to_string())),
             ("--soak-minutes", soak.map(|soak| soak.minutes.to_string())),
             ("--soak-seed", soak.and_then(|soak| soak.seed).map(|seed| seed.to_string())),
         ] {

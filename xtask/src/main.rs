@@ -1,9 +1,13 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
 mod bench;
+mod chart;
 mod cluster;
 mod codegen;
 mod e2e;
+mod helm;
+mod image;
+mod static_build;
 
 use std::{
     path::{Path, PathBuf},
@@ -35,6 +39,10 @@ enum Task {
     E2e(e2e::Options),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Lint the mock driver's Helm chart and render it with all sorts of values. Needs Go.
+    Chart,
+    /// Build the mock driver's container image without Docker, as an archive for `ctr images import` or `podman load`.
+    Image(image::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -56,6 +64,8 @@ fn run(task: Task) -> Result<()> {
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Chart => chart::run(&root),
+        Task::Image(options) => image::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

@@ -15,7 +15,7 @@ use kube::{
 };
 
 use super::Context;
-use crate::{eventually::eventually, node};
+use crate::{chart, eventually::eventually, node};
 
 const PODS_GONE_WITHIN: Duration = Duration::from_secs(30);
 const DRIVERS_GONE_WITHIN: Duration = Duration::from_secs(5);
@@ -25,14 +25,33 @@ impl Context {
     pub(crate) async fn clean_up(&self) -> Result<()> {
         self.remove_pods().await.context("removing the scenario's pods")?;
         self.end_drivers().await.context("ending the scenario's drivers")?;
+        chart::uninstall(self).await.context("uninstalling the scenario's release")?;
+        self.clean_node().await?;
+        self.remove_namespace().await
+    }
+
+    /// Removes pods and namespace, and leaves a driver that others use too.
+    pub(crate) async fn clean_up_pods(&self) -> Result<()> {
+        self.remove_pods().await.context("removing the scenario's pods")?;
+        self.end_drivers().await.context("ending the scenario's drivers")?;
+        self.remove_namespace().await
+    }
+
+    /// Removes what drivers have left on the node and in the API.
+    pub(crate) async fn clean_node(&self) -> Result<()> {
         let everything = ListParams::default();
         let now = DeleteParams::default();
         Api::<ResourceSlice>::all(self.client.clone()).delete_collection(&now, &everything).await?;
         Api::<DeviceClass>::all(self.client.clone()).delete_collection(&now, &everything).await?;
-        Api::<Namespace>::all(self.client.clone()).delete(&self.namespace, &now).await?;
         for folder in [node::PLUGINS, node::PLUGIN_REGISTRY, node::CDI] {
             empty(Path::new(folder)).with_context(|| format!("emptying {folder}"))?;
         }
+        Ok(())
+    }
+
+    async fn remove_namespace(&self) -> Result<()> {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
         Ok(())
     }
 

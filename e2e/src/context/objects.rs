@@ -40,6 +40,21 @@ impl Context {
 
     async fn apply_one(&self, value: &serde_json::Value) -> Result<DynamicObject> {
         let object: DynamicObject = serde_json::from_value(value.clone())?;
+        let (api, name) = self.api_of(&object).await?;
+        Ok(api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(value)).await?)
+    }
+
+    /// What the API server has under the kind and name of `object`.
+    pub(crate) async fn get(&self, object: &DynamicObject) -> Result<Option<DynamicObject>> {
+        let (api, name) = self.api_of(object).await?;
+        api.get_opt(name).await.with_context(|| format!("reading {name}"))
+    }
+
+    /// Where an object belongs, and its name. Namespaced ones are in the scenario's namespace unless they name another.
+    pub(crate) async fn api_of<'a>(
+        &self,
+        object: &'a DynamicObject,
+    ) -> Result<(Api<DynamicObject>, &'a str)> {
         let types = object.types.as_ref().context("no apiVersion and kind")?;
         let kind = kube::core::GroupVersionKind::try_from(types)?;
         let (resource, capabilities) = discovery::pinned_kind(&self.client, &kind).await?;
@@ -50,8 +65,7 @@ impl Context {
                 Api::namespaced_with(self.client.clone(), namespace, &resource)
             }
         };
-        let name = object.metadata.name.as_deref().context("no metadata.name")?;
-        Ok(api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(value)).await?)
+        Ok((api, object.metadata.name.as_deref().context("no metadata.name")?))
     }
 
     /// The slices that a driver has published, by name.

@@ -53,8 +53,12 @@ pub(crate) async fn wait_registered(log: &ComponentLog) -> Result<()> {
 /// Makes the device class, and the claim template in the scenario's namespace.
 pub(crate) async fn apply_class_and_template(cx: &Context) -> Result<()> {
     cx.apply(DEVICE_CLASS).await?;
-    cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await?;
-    Ok(())
+    apply_template(cx).await
+}
+
+/// Makes the claim template in the scenario's namespace.
+pub(crate) async fn apply_template(cx: &Context) -> Result<()> {
+    cx.apply(&CLAIM_TEMPLATE.replace("  namespace: default\n", "")).await.map(drop)
 }
 
 /// Makes a claim of this name for one GPU, in the scenario's namespace.
@@ -80,24 +84,30 @@ pub(crate) async fn run_pod(cx: &Context, name: &str, within: Duration) -> Resul
 /// # Errors
 /// The variables of a GPU do not fit together.
 pub(crate) async fn gpus_of(cx: &Context, pod: &str) -> Result<Vec<String>> {
-    // A container that is started again begins a new log.
-    let whole = || async { Ok(Some(cx.pod_log(pod).await?).filter(|log| log.contains(END_OF_ENV))) };
-    let log = eventually(&format!("the environment of pod {pod}"), Duration::from_secs(20), whole).await?;
-    let env: BTreeMap<_, _> = log.lines().filter_map(|line| line.split_once('=')).collect();
+    let env = env_of(cx, pod).await?;
     let mut gpus = Vec::new();
     for (name, value) in &env {
         let Some(index) = name.strip_prefix("GPU_DEVICE_").filter(|index| index.parse::<u32>().is_ok())
         else {
             continue;
         };
-        if *value != format!("gpu-{index}")
+        if value != &format!("gpu-{index}")
             || !env.contains_key(format!("GPU_DEVICE_GPU_{index}_RESOURCE_CLAIM").as_str())
         {
             bail!("pod {pod} has {name}={value} in {env:?}");
         }
-        gpus.push((*value).to_owned());
+        gpus.push(value.clone());
     }
     Ok(gpus)
+}
+
+/// The environment that a pod of [`ShellPod::print_env`](crate::pod::ShellPod::print_env) has printed.
+pub(crate) async fn env_of(cx: &Context, pod: &str) -> Result<BTreeMap<String, String>> {
+    // A container that is started again begins a new log.
+    let whole = || async { Ok(Some(cx.pod_log(pod).await?).filter(|log| log.contains(END_OF_ENV))) };
+    let log = eventually(&format!("the environment of pod {pod}"), Duration::from_secs(20), whole).await?;
+    let variables = log.lines().filter_map(|line| line.split_once('='));
+    Ok(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
 /// Files of the driver on the node.

@@ -17,6 +17,21 @@ pub(crate) enum Tier {
     Full,
 }
 
+/// Scenarios that can be run by themselves; which they are is for the `e2e` crate to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// The demos on the driver that helm has installed, each with its assertion.
+    Demos,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Demos => "demos",
+        })
+    }
+}
+
 /// One version with its scenarios.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leg {
@@ -42,6 +57,8 @@ pub(crate) const SIDE_BY_SIDE: usize = 2;
 const ALL_ON: &str = "DRADeviceCompatibilityGroups=true,DRAFractionalCapacityRange=true,DRAListTypeAttributes=true,\
                       DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,\
                       DRAPartitionableDevicesType=true,DRAResourcePoolStatus=true";
+/// What demos need of the newest version that it has off.
+const DEMOS_ON: &str = "DRANodeAllocatableResources=true";
 /// Turns off those that it has on, and what needs them, and health in the status of pods.
 const ALL_OFF: &str = "DRAConsumableCapacity=false,DRADeviceBindingConditions=false,DRADeviceTaintRules=false,\
                        DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false,\
@@ -50,17 +67,35 @@ const ALL_OFF: &str = "DRAConsumableCapacity=false,DRADeviceBindingConditions=fa
 /// The legs of a run, in order. A run of chosen scenarios (`only`) is for one version: the newest if none is named.
 pub(crate) fn legs(
     tier: Tier,
+    suite: Option<Suite>,
     kubernetes: Option<Version>,
     only: bool,
     feature_gates: Option<&str>,
 ) -> Vec<Leg> {
-    let mut legs = legs_of_tier(tier, kubernetes, only || feature_gates.is_some());
+    let mut legs = match suite {
+        Some(suite) => legs_of_suite(suite, kubernetes),
+        None => legs_of_tier(tier, kubernetes, only || feature_gates.is_some()),
+    };
     if let Some(gates) = feature_gates {
         for leg in &mut legs {
             gates.clone_into(&mut leg.feature_gates);
         }
     }
     legs
+}
+
+fn legs_of_suite(suite: Suite, kubernetes: Option<Version>) -> Vec<Leg> {
+    let versions = kubernetes.map_or_else(|| vec![Version::NEWEST, Version::OLDEST], |version| vec![version]);
+    let legs = versions.into_iter().map(|kubernetes| Leg {
+        kubernetes,
+        tier: Tier::Full,
+        feature_gates: match suite {
+            Suite::Demos if kubernetes == Version::NEWEST => DEMOS_ON.to_owned(),
+            Suite::Demos => String::new(),
+        },
+        share: Share::WHOLE,
+    });
+    legs.collect()
 }
 
 fn legs_of_tier(tier: Tier, kubernetes: Option<Version>, only: bool) -> Vec<Leg> {
@@ -156,12 +191,12 @@ mod tests {
             (Version::NEWEST, Tier::Smoke, ALL_ON),
             (Version::OLDEST, Tier::Smoke, ""),
         ];
-        assert_eq!(shown(&legs(Tier::Gate, None, false, None)), expected);
+        assert_eq!(shown(&legs(Tier::Gate, None, None, false, None)), expected);
     }
 
     #[test]
     fn the_full_tier_runs_all_versions_and_all_gates_on_and_off() {
-        let legs = legs(Tier::Full, None, false, None);
+        let legs = legs(Tier::Full, None, None, false, None);
         let legs = shown(&legs);
         let newest = [(Tier::Full, ""), (Tier::Smoke, ALL_ON), (Tier::Smoke, ALL_OFF)]
             .map(|(tier, gates)| (Version::NEWEST, tier, gates));
@@ -174,14 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn a_suite_is_run_whole_on_the_newest_and_the_oldest_version() {
+        let demos = |version| legs(Tier::Gate, Some(Suite::Demos), version, false, None);
+        let newest = (Version::NEWEST, Tier::Full, DEMOS_ON);
+        let oldest = (Version::OLDEST, Tier::Full, "");
+        assert_eq!(shown(&demos(None)), [newest, oldest]);
+        assert_eq!(shown(&demos(Some(Version::OLDEST))), [oldest]);
+    }
+
+    #[test]
     fn a_named_version_chosen_scenarios_or_gates_make_one_leg() {
-        let oldest = legs(Tier::Full, Some(Version::OLDEST), false, None);
+        let oldest = legs(Tier::Full, None, Some(Version::OLDEST), false, None);
         assert_eq!(shown(&oldest), [(Version::OLDEST, Tier::Full, "")]);
         assert_eq!(oldest.len(), SIDE_BY_SIDE);
-        let chosen = legs(Tier::Gate, None, true, None);
+        let chosen = legs(Tier::Gate, None, None, true, None);
         assert_eq!(shown(&chosen), [(Version::NEWEST, Tier::Gate, "")]);
         assert_eq!(chosen.len(), 1, "not worth two clusters");
-        let gated = legs(Tier::Gate, None, false, Some("A=true"));
+        let gated = legs(Tier::Gate, None, None, false, Some("A=true"));
         assert_eq!(shown(&gated), [(Version::NEWEST, Tier::Gate, "A=true")]);
     }
 }

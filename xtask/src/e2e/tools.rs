@@ -8,21 +8,23 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cluster::build;
+use crate::{cluster::build, helm, image, static_build};
 
 /// Drivers under test: built as they are shipped, so without what is only for people at a desk.
 const DRIVERS: [&str; 2] = ["hello-driver", "mock-gpu-driver"];
+/// What the mock driver's image is called in the cluster.
+const IMAGE: &str = "dra.test/mock-gpu-driver:v1";
 
 /// Where the built programs are.
 pub(crate) struct Tools {
     /// The folder of the drivers' binaries.
     pub(crate) binaries: PathBuf,
-    /// The program that runs the scenarios.
+    /// The program that runs the scenarios. `dra-doctor` lies beside it.
     pub(crate) scenarios: PathBuf,
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
     /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
-    /// `cel-cases.json`.
+    /// `cel-cases.json`; `helm`, and the image of the mock driver, `mock-gpu-driver.tar`.
     pub(crate) helpers: PathBuf,
 }
 
@@ -44,19 +46,21 @@ pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
     build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
+    helm::build(root, &helpers)?;
     let target = target_folder(root)?;
-    cargo_build(root, &["--package", "e2e"])?;
+    cargo_build(root, &["--package", "e2e", "--package", "dra-doctor"])?;
     let mut arguments = vec!["--no-default-features"];
     arguments.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
-    let folder = match drivers {
-        Drivers::Shipped => {
-            arguments.push("--release");
-            "release"
-        }
-        Drivers::Unoptimized => "debug",
-    };
-    cargo_build(root, &arguments)?;
-    Ok(Tools { binaries: target.join(folder), scenarios: target.join("debug/e2e"), helpers })
+    if drivers == Drivers::Shipped {
+        arguments.push("--release");
+    }
+    let binaries = static_build::run(root, &arguments)?;
+    let program = binaries.join(image::DRIVER);
+    image::write(&program, IMAGE, &helpers.join("mock-gpu-driver.tar"))?;
+    if drivers == Drivers::Shipped {
+        image::check_size(&program)?;
+    }
+    Ok(Tools { binaries, scenarios: target.join("debug/e2e"), helpers })
 }
 
 /// Runs `cargo build` in the workspace.
@@ -81,7 +85,7 @@ pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
 
 /// The cargo that runs us, without what it tells us of ourselves: build scripts that look at such variables (ring's) would
 /// run again, and all that depends on them would be built anew.
-fn cargo(root: &Path) -> Command {
+pub(crate) fn cargo(root: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os() {
