@@ -16,6 +16,7 @@ mod demo;
 mod dra_socket;
 mod driver;
 mod eventually;
+mod feature_gates;
 mod kubelet;
 mod node;
 mod pod;

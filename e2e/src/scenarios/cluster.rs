@@ -1,6 +1,6 @@
 //! The cluster itself: if these fail, look at it before any driver.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, fs, io, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -8,7 +8,7 @@ use kube::Api;
 
 use crate::{
     context::Context,
-    node,
+    feature_gates, node,
     pod::ShellPod,
     scenario::{Scenario, Tier},
 };
@@ -16,6 +16,8 @@ use crate::{
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("node_is_ready", |cx| Box::pin(node_is_ready(cx))).tier(Tier::Smoke),
+        Scenario::new("feature_gates_are_as_their_document_says", |cx| Box::pin(documented_gates(cx)))
+            .tier(Tier::Smoke),
         Scenario::new("pod_without_claims_runs_and_its_log_is_read", |cx| Box::pin(pod_without_claims(cx)))
             .tier(Tier::Smoke),
         Scenario::new("pods_run_after_a_kubelet_restart", |cx| Box::pin(kubelet_restart(cx))),
@@ -30,6 +32,28 @@ async fn node_is_ready(cx: &Context) -> Result<()> {
     let version = status.node_info.map(|info| info.kubelet_version).unwrap_or_default();
     ensure!(version == format!("v{}", cx.kubernetes), "the kubelet says {version}, wanted {}", cx.kubernetes);
     Ok(())
+}
+
+async fn documented_gates(cx: &Context) -> Result<()> {
+    let metrics = http::Request::get("/metrics").body(Vec::new())?;
+    let metrics = cx.client.request_text(metrics).await.context("reading the API server's metrics")?;
+    let documented = feature_gates::documented(cx.minor()?)?;
+    let differences =
+        feature_gates::differences(&documented, &feature_gates::reported(&metrics)?, &set_gates()?);
+    ensure!(differences.is_empty(), "docs/feature-gates.md is wrong:\n{}", differences.join("\n"));
+    Ok(())
+}
+
+/// Gates that this cluster was started with: `A=true,B=false`.
+fn set_gates() -> Result<BTreeSet<String>> {
+    const FILE: &str = "/run/cluster/conf/feature-gates";
+    match fs::read_to_string(FILE) {
+        Ok(gates) => {
+            Ok(gates.split(',').filter_map(|gate| Some(gate.split_once('=')?.0.trim().to_owned())).collect())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(error).with_context(|| format!("reading {FILE}")),
+    }
 }
 
 async fn pod_without_claims(cx: &Context) -> Result<()> {
