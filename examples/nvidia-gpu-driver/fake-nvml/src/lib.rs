@@ -22,16 +22,21 @@
 //!
 //! The README of this crate describes the file for those who write it by hand.
 
+mod capabilities;
 mod error;
 mod folder;
+mod hardware;
 mod machine;
+mod mig;
 mod model;
 #[allow(unsafe_code, reason = "the border to C: pointers of the caller, exported names")]
 mod nvml;
 
 pub use error::Error;
 pub use folder::Folder;
-pub use machine::{Faults, Gpu, Machine, Moment, Text};
+pub use hardware::{ComputeInstance, GpuHardware, GpuInstance, Hardware};
+pub use machine::{Ecc, Event, Faults, Gpu, Machine, MigInstance, Moment, Process, Text};
+
 pub use model::Model;
 
 /// The name under which programs look for NVML.

@@ -1,19 +1,24 @@
 //! The machine that the library imitates: its GPUs, its driver, and what is wrong with them.
 
+mod activity;
 mod faults;
 mod gpu;
+mod mig;
 mod text;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+pub use activity::{Ecc, Event, Process};
 pub use faults::{Faults, Moment};
 pub use gpu::Gpu;
 pub(crate) use gpu::PciAddress;
+pub use mig::MigInstance;
 pub use text::Text;
 
 use crate::Error;
+use crate::hardware::GpuHardware;
 
 /// As many GPUs as a machine may have.
 const MOST_GPUS: usize = 16;
@@ -80,6 +85,8 @@ impl Machine {
                 )));
             }
             gpu.faults.check(&format!("GPU {}", gpu.number))?;
+            let beginning = GpuHardware::beginning(gpu);
+            beginning.map_err(|reason| Error::Machine(format!("GPU {}: {reason}", gpu.number)))?;
         }
         self.faults.check("the machine")
     }
@@ -126,6 +133,15 @@ mod tests {
         let mut same_address = Machine::new([Gpu::new(Model::L4, 0), Gpu::new(Model::L4, 1)]);
         same_address.gpus[1].pci = Some(same_address.gpus[0].pci_address().expect("default").to_string());
         assert!(refused(&same_address).contains("PCI address of another one"));
+
+        let mut without_mig = Machine::new([Gpu::new(Model::L4, 4)]);
+        without_mig.gpus[0].mig = true;
+        assert!(refused(&without_mig).contains("GPU 4: MIG is on"));
+
+        let mut overlap = Machine::new([Gpu::new(Model::A100Sxm4_40Gb, 0)]);
+        overlap.gpus[0].mig = true;
+        overlap.gpus[0].instances = [0, 0].map(|start| MigInstance::new("3g.20gb", start)).into();
+        assert!(refused(&overlap).contains("instance 3g.20gb at 0 cannot be: no room"));
 
         let mut not_an_address = Machine::new([Gpu::new(Model::L4, 0)]);
         not_an_address.gpus[0].pci = Some("7:0".to_owned());

@@ -46,6 +46,11 @@ impl Model {
         !matches!(self, Self::L4)
     }
 
+    /// Whether MIG is still on after a restart of the machine, if it was.
+    pub(crate) const fn keeps_mig(self) -> bool {
+        matches!(self, Self::A100Sxm4_40Gb | Self::A100Sxm4_80Gb)
+    }
+
     pub(crate) const fn figures(self) -> Figures {
         match self {
             Self::A100Sxm4_40Gb => Figures {

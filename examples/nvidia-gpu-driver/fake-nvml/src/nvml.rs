@@ -5,13 +5,28 @@
 
 mod border;
 mod code;
+mod compute_instance;
 mod device;
+mod events;
+mod gpu_instance;
 mod lookup;
+mod mig;
 mod session;
+mod state;
 mod system;
 
 pub(crate) fn functions() -> Vec<&'static str> {
-    let mut names = [system::NAMES, lookup::NAMES, device::NAMES].concat();
+    let mut names = [
+        system::NAMES,
+        lookup::NAMES,
+        device::NAMES,
+        state::NAMES,
+        events::NAMES,
+        mig::NAMES,
+        gpu_instance::NAMES,
+        compute_instance::NAMES,
+    ]
+    .concat();
     names.sort_unstable();
     names
 }

@@ -1,5 +1,6 @@
 //! Installing the shared library where a program will look for it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -32,8 +33,8 @@ impl Folder {
     pub fn install_without(&self, directory: impl AsRef<Path>, functions: &[&str]) -> Result<PathBuf, Error> {
         let built = built()?;
         let mut content = fs::read(&built).map_err(Error::io("read", &built))?;
-        for function in functions {
-            hide(&mut content, function)?;
+        if !functions.is_empty() {
+            hide(&mut content, functions)?;
         }
         let directory = directory.as_ref();
         fs::create_dir_all(directory).map_err(Error::io("make", directory))?;
@@ -49,21 +50,20 @@ impl Folder {
     }
 }
 
-/// Renames a symbol in the tables of names. The loader then finds the place by the name's hash, and another name there.
-fn hide(content: &mut [u8], function: &str) -> Result<(), Error> {
-    let entry = [b"\0", function.as_bytes(), b"\0"].concat();
-    let places: Vec<_> = content
-        .windows(entry.len())
-        .enumerate()
-        .filter_map(|(place, bytes)| (bytes == entry).then_some(place))
-        .collect();
-    if places.is_empty() || function.is_empty() {
-        return Err(Error::NoSuchFunction(function.to_owned()));
+/// Renames symbols in the tables of names. The loader then finds the place by a name's hash, and another name there.
+fn hide(content: &mut [u8], functions: &[&str]) -> Result<(), Error> {
+    let mut found = BTreeSet::new();
+    for name in content.split_mut(|byte| *byte == 0) {
+        let is_it = |function: &&&str| name == function.as_bytes();
+        if let Some(function) = functions.iter().find(is_it) {
+            found.insert(*function);
+            name[0] = b'-';
+        }
     }
-    for place in places {
-        content[place + 1] = b'-';
+    match functions.iter().find(|function| !found.contains(*function)) {
+        Some(function) => Err(Error::NoSuchFunction((*function).to_owned())),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The library that cargo built for the program that runs: beside it, or beside the tests.
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn only_the_whole_name_is_hidden() {
         let mut content = b"\0nvmlInit\0nvmlInit_v2\0".to_vec();
-        hide(&mut content, "nvmlInit").expect("is there");
+        hide(&mut content, &["nvmlInit"]).expect("is there");
         assert_eq!(content, b"\0-vmlInit\0nvmlInit_v2\0");
     }
 
     #[test]
     fn a_name_that_is_not_there_is_refused() {
-        let error = hide(&mut b"\0nvmlInit_v2\0".to_vec(), "nvmlInit").expect_err("not there");
+        let error = hide(&mut b"\0nvmlInit_v2\0".to_vec(), &["nvmlInit"]).expect_err("not there");
         assert!(error.to_string().contains("\"nvmlInit\""), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Faults, Text};
+use super::{Ecc, Event, Faults, MigInstance, Process, Text};
 use crate::{Error, Model};
 
 /// A GPU of the machine: a model, and where this one differs.
@@ -47,9 +47,30 @@ pub struct Gpu {
     /// Whether MIG is on before a call has changed it. Only for models that have it.
     #[serde(default)]
     pub mig: bool,
+    /// The instances that it has before a call has changed it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<MigInstance>,
     /// Fallen off the bus: it is still counted, and every call on it says so.
     #[serde(default)]
     pub lost: bool,
+    /// A number of `nvmlDeviceAddressingModeType_t`. Without one, the mode is not supported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressing_mode: Option<u32>,
+    /// Its place on a board of several. Without one, it is not supported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_id: Option<u32>,
+    /// Its NUMA node, for those that are one. Without one, it is not supported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+    /// Errors of its memory.
+    #[serde(default, skip_serializing_if = "Ecc::is_good")]
+    pub ecc: Ecc,
+    /// What has happened on it, oldest first: those added while a program waits are delivered to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+    /// Who computes on it: their instances cannot be destroyed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
     /// What goes wrong in calls on it.
     #[serde(default, skip_serializing_if = "Faults::is_empty")]
     pub faults: Faults,
@@ -72,7 +93,14 @@ impl Gpu {
             brand: None,
             compute_capability: None,
             mig: false,
+            instances: Vec::new(),
             lost: false,
+            addressing_mode: None,
+            module_id: None,
+            numa_node: None,
+            ecc: Ecc::default(),
+            events: Vec::new(),
+            processes: Vec::new(),
             faults: Faults::default(),
         }
     }

@@ -3,6 +3,11 @@
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
 use std::ptr;
 
+use nvml_wrapper_sys::bindings::{
+    nvmlComputeInstanceProfileInfo_v2_t, nvmlDeviceAddressingMode_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlMemory_v2_t,
+};
+
 use super::code::Code;
 use crate::Text;
 
@@ -73,9 +78,77 @@ impl<T: Copy> Out<T> {
     }
 }
 
+/// A struct that begins with a `version: c_uint`, which the caller fills in before the call.
+pub(super) trait Versioned {}
+
+impl Versioned for nvmlMemory_v2_t {}
+impl Versioned for nvmlDeviceAddressingMode_t {}
+impl Versioned for nvmlGpuInstanceProfileInfo_v2_t {}
+impl Versioned for nvmlComputeInstanceProfileInfo_v2_t {}
+
+impl<T: Versioned> Out<T> {
+    /// The version word of this version of the struct, if it is the one that the caller has.
+    pub(super) fn version(&self, version: u32) -> Result<c_uint, Code> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so it points to a `T`, which begins with a version that is filled in.
+        let found = unsafe { self.0.cast::<c_uint>().read() };
+        let word = struct_version::<T>(version);
+        if found == word { Ok(word) } else { Err(Code::ARGUMENT_VERSION_MISMATCH) }
+    }
+}
+
+/// `NVML_STRUCT_VERSION`: the size of the struct, and its version in the highest byte.
+#[allow(clippy::cast_possible_truncation, reason = "structs of NVML have some hundred bytes")]
+const fn struct_version<T>(version: u32) -> u32 {
+    size_of::<T>() as u32 | version << 24
+}
+
 impl<T> Out<*mut T> {
     pub(super) fn put_handle(&self, handle: Handle) -> Result<(), Code> {
         self.put(handle.to_c())
+    }
+}
+
+/// Where several values are wanted; how many there may be, another argument or the documentation says.
+pub(super) struct ListOut<T>(*mut T);
+
+impl<T> FromC<*mut T> for ListOut<T> {
+    unsafe fn from_c(argument: *mut T) -> Self {
+        Self(argument)
+    }
+}
+
+impl<T> ListOut<T> {
+    pub(super) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Where the documentation promises room for them all.
+    pub(super) fn put(&self, values: &[T]) -> Result<(), Code> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so valid for writes of as many values as the function gives, by the promise to `from_c`.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
+        Ok(())
+    }
+}
+
+/// One value of the caller.
+pub(super) struct In<T>(Option<T>);
+
+impl<T: Copy> FromC<*const T> for In<T> {
+    unsafe fn from_c(argument: *const T) -> Self {
+        // SAFETY: null, or valid for a read of one `T`, by the promise of who calls.
+        Self(unsafe { argument.as_ref() }.copied())
+    }
+}
+
+impl<T: Copy> In<T> {
+    pub(super) fn get(&self) -> Result<T, Code> {
+        self.0.ok_or(Code::INVALID_ARGUMENT)
     }
 }
 
@@ -146,6 +219,15 @@ pub(super) fn field<const LENGTH: usize>(text: &str) -> [c_char; LENGTH] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The words that NVIDIA's headers give for these versions, computed by hand from their fields.
+    #[test]
+    fn version_words_are_those_of_the_headers() {
+        assert_eq!(struct_version::<nvmlMemory_v2_t>(2), 0x0200_0028);
+        assert_eq!(struct_version::<nvmlDeviceAddressingMode_t>(1), 0x0100_0008);
+        assert_eq!(struct_version::<nvmlGpuInstanceProfileInfo_v2_t>(2), 0x0200_0098);
+        assert_eq!(struct_version::<nvmlComputeInstanceProfileInfo_v2_t>(2), 0x0200_0088);
+    }
 
     #[test]
     fn good_strings_end_and_bad_ones_never_leave_the_buffer() {

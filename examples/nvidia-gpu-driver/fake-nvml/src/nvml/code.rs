@@ -2,6 +2,9 @@
 
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::Error;
+use crate::hardware::Refusal;
+
 /// Why a call failed. Any number: a machine may have calls fail with codes that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) sys::nvmlReturn_t);
@@ -14,9 +17,36 @@ impl Code {
     pub(crate) const INSUFFICIENT_SIZE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE);
     pub(crate) const DRIVER_NOT_LOADED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED);
     pub(crate) const GPU_IS_LOST: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
+    pub(crate) const IN_USE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_IN_USE);
+    pub(crate) const INSUFFICIENT_RESOURCES: Self =
+        Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES);
+    pub(crate) const TIMEOUT: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT);
     pub(crate) const ARGUMENT_VERSION_MISMATCH: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     pub(crate) const UNKNOWN: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN);
+}
+
+impl From<Error> for Code {
+    fn from(error: Error) -> Self {
+        complain(&error);
+        Self::UNKNOWN
+    }
+}
+
+impl From<Refusal> for Code {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid => Self::INVALID_ARGUMENT,
+            Refusal::NotSupported => Self::NOT_SUPPORTED,
+            Refusal::NoRoom => Self::INSUFFICIENT_RESOURCES,
+            Refusal::InUse => Self::IN_USE,
+        }
+    }
+}
+
+/// What the caller cannot be told goes to the standard error output, for who wrote the test.
+pub(super) fn complain(error: &dyn std::error::Error) {
+    eprintln!("fake-nvml: {error}");
 }
 
 /// What `nvmlErrorString` says.

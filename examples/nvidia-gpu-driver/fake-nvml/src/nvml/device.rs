@@ -1,7 +1,6 @@
 //! What a GPU is.
 
-use std::ffi::{c_char, c_int, c_uint};
-use std::mem::size_of;
+use std::ffi::{c_char, c_uint};
 
 use nvml_wrapper_sys::bindings::{
     nvmlBrandType_enum_NVML_BRAND_NVIDIA, nvmlBrandType_t, nvmlDevice_t, nvmlDeviceArchitecture_t,
@@ -11,6 +10,7 @@ use nvml_wrapper_sys::bindings::{
 use super::border::{Handle, Out, TextOut, field};
 use super::code::Code;
 use super::nvml;
+use super::session::Device;
 
 nvml! {
     fn nvmlDeviceGetUUID(
@@ -19,7 +19,7 @@ nvml! {
         uuid: *mut c_char as TextOut,
         length: c_uint as c_uint,
     ) {
-        uuid.put(&call.gpu(device)?.uuid(), length)
+        uuid.put(&call.device(device)?.uuid(), length)
     }
 
     fn nvmlDeviceGetName(
@@ -28,7 +28,7 @@ nvml! {
         name: *mut c_char as TextOut,
         length: c_uint as c_uint,
     ) {
-        name.put(&call.gpu(device)?.name(), length)
+        name.put(&call.device(device)?.name(), length)
     }
 
     fn nvmlDeviceGetSerial(
@@ -57,7 +57,7 @@ nvml! {
         device: nvmlDevice_t as Handle,
         brand: *mut nvmlBrandType_t as Out<nvmlBrandType_t>,
     ) {
-        brand.put(call.gpu(device)?.brand.unwrap_or(nvmlBrandType_enum_NVML_BRAND_NVIDIA))
+        brand.put(call.device(device)?.gpu().brand.unwrap_or(nvmlBrandType_enum_NVML_BRAND_NVIDIA))
     }
 
     fn nvmlDeviceGetArchitecture(
@@ -65,21 +65,9 @@ nvml! {
         device: nvmlDevice_t as Handle,
         architecture: *mut nvmlDeviceArchitecture_t as Out<nvmlDeviceArchitecture_t>,
     ) {
-        let gpu = call.gpu(device)?;
+        let reached = call.device(device)?;
+        let gpu = reached.gpu();
         architecture.put(gpu.architecture.unwrap_or_else(|| gpu.model.figures().architecture))
-    }
-
-    fn nvmlDeviceGetCudaComputeCapability(
-        call,
-        device: nvmlDevice_t as Handle,
-        major: *mut c_int as Out<c_int>,
-        minor: *mut c_int as Out<c_int>,
-    ) {
-        let gpu = call.gpu(device)?;
-        let own = gpu.compute_capability;
-        let (given_major, given_minor) = own.unwrap_or_else(|| gpu.model.figures().compute_capability);
-        major.put(given_major)?;
-        minor.put(given_minor)
     }
 
     fn nvmlDeviceGetMemoryInfo(
@@ -87,8 +75,8 @@ nvml! {
         device: nvmlDevice_t as Handle,
         memory: *mut nvmlMemory_t as Out<nvmlMemory_t>,
     ) {
-        let total = mib(call.gpu(device)?.memory_mib());
-        memory.put(nvmlMemory_t { total, free: total, used: 0 })
+        let Bytes { total, free, used } = bytes(&call.device(device)?)?;
+        memory.put(nvmlMemory_t { total, free, used })
     }
 
     fn nvmlDeviceGetMemoryInfo_v2(
@@ -96,12 +84,9 @@ nvml! {
         device: nvmlDevice_t as Handle,
         memory: *mut nvmlMemory_v2_t as Out<nvmlMemory_v2_t>,
     ) {
-        let total = mib(call.gpu(device)?.memory_mib());
-        let version = memory.get()?.version;
-        if version != struct_version::<nvmlMemory_v2_t>(2) {
-            return Err(Code::ARGUMENT_VERSION_MISMATCH);
-        }
-        memory.put(nvmlMemory_v2_t { version, total, reserved: 0, free: total, used: 0 })
+        let Bytes { total, free, used } = bytes(&call.device(device)?)?;
+        let version = memory.version(2)?;
+        memory.put(nvmlMemory_v2_t { version, total, reserved: 0, free, used })
     }
 
     fn nvmlDeviceGetPciInfo_v3(
@@ -121,28 +106,17 @@ nvml! {
             busId: field(&gpu.address.to_string()),
         })
     }
-
-    fn nvmlDeviceGetMigMode(
-        call,
-        device: nvmlDevice_t as Handle,
-        current: *mut c_uint as Out<c_uint>,
-        pending: *mut c_uint as Out<c_uint>,
-    ) {
-        let gpu = call.gpu(device)?;
-        if !gpu.model.has_mig() {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        current.put(gpu.mig.into())?;
-        pending.put(gpu.mig.into())
-    }
 }
 
-/// `NVML_STRUCT_VERSION`: the size of the struct, and its version in the highest byte.
-#[allow(clippy::cast_possible_truncation, reason = "structs of NVML have some hundred bytes")]
-pub(super) const fn struct_version<T>(version: u32) -> u32 {
-    size_of::<T>() as u32 | version << 24
+struct Bytes {
+    total: u64,
+    free: u64,
+    used: u64,
 }
 
-fn mib(mib: u64) -> u64 {
-    mib.saturating_mul(1 << 20)
+fn bytes(device: &Device) -> Result<Bytes, Code> {
+    let total = device.memory_mib()?;
+    let used = device.processes().iter().map(|process| process.used_mib).sum::<u64>().min(total);
+    let [total, free, used] = [total, total - used, used].map(|mib| mib.saturating_mul(1 << 20));
+    Ok(Bytes { total, free, used })
 }

@@ -32,7 +32,11 @@ nvml! {
         uuid: *const c_char as TextIn,
         device: *mut nvmlDevice_t as Out<nvmlDevice_t>,
     ) {
-        give(&call.find_gpu(|_, gpu| gpu.uuid().bytes() == uuid.bytes())?, &device)
+        let found = call.find_gpu(|_, gpu| gpu.uuid().bytes() == uuid.bytes());
+        match found {
+            Err(Code::NOT_FOUND) => device.put_handle(call.find_mig(uuid.bytes())?.device_handle()),
+            found => give(&found?, &device),
+        }
     }
 
     fn nvmlDeviceGetHandleByPciBusId_v2(

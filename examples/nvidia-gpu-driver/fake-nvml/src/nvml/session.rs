@@ -1,7 +1,9 @@
 //! What lasts from one call to the next in this process, and what every call goes through.
 
 mod call;
+mod event_sets;
 mod handles;
+mod reached;
 
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
@@ -12,11 +14,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use nvml_wrapper_sys::bindings::{nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
 
-pub(super) use call::{Call, GpuRef};
+pub(super) use call::Call;
+pub(super) use event_sets::{create_event_set, free_event_set};
+pub(super) use reached::{Device, GpuRef, InstanceRef};
 
 use super::code::Code;
 use crate::folder::{self, Folder};
 use crate::{FOLDER_VARIABLE, Machine};
+use event_sets::EventSets;
 use handles::Handles;
 
 /// Runs a call: what goes wrong with it by the machine's faults goes wrong here, and no panic leaves for C.
@@ -35,9 +40,11 @@ struct Session {
     users: u32,
     machine: Option<(Stamp, Arc<Machine>)>,
     handles: Handles,
+    event_sets: EventSets,
 }
 
-static SESSION: Mutex<Session> = Mutex::new(Session { users: 0, machine: None, handles: Handles::new() });
+static SESSION: Mutex<Session> =
+    Mutex::new(Session { users: 0, machine: None, handles: Handles::new(), event_sets: EventSets::new() });
 
 /// Poisoning says that a call panicked; what it changes, it changes in one step.
 fn session() -> MutexGuard<'static, Session> {
@@ -45,8 +52,10 @@ fn session() -> MutexGuard<'static, Session> {
 }
 
 /// Counts one more who uses the library.
-pub(super) fn initialize() {
+pub(super) fn initialize() -> Result<(), Code> {
+    folder()?.settle()?;
     session().users += 1;
+    Ok(())
 }
 
 /// Counts one less.
@@ -74,6 +83,11 @@ fn own_file() -> Option<PathBuf> {
     })
 }
 
+/// Where the state is kept.
+fn folder() -> Result<&'static Folder, Code> {
+    FOLDER.as_ref().ok_or(Code::DRIVER_NOT_LOADED)
+}
+
 /// Tells one version of the machine's file from the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64, i64, i64, u64);
@@ -86,7 +100,7 @@ impl From<Metadata> for Stamp {
 
 /// The machine as its file has it now. Without a file there is no driver in the kernel.
 pub(super) fn machine() -> Result<Arc<Machine>, Code> {
-    let folder = FOLDER.as_ref().ok_or(Code::DRIVER_NOT_LOADED)?;
+    let folder = folder()?;
     let stamp = match fs::metadata(folder.machine_path()) {
         Ok(file) => Stamp::from(file),
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(Code::DRIVER_NOT_LOADED),
@@ -98,13 +112,7 @@ pub(super) fn machine() -> Result<Arc<Machine>, Code> {
     {
         return Ok(Arc::clone(machine));
     }
-    let machine = Arc::new(folder.machine().map_err(complain)?);
+    let machine = Arc::new(folder.machine()?);
     session.machine = Some((stamp, Arc::clone(&machine)));
     Ok(machine)
-}
-
-/// What the caller cannot be told goes to the standard error output, for who wrote the test.
-fn complain(error: impl std::error::Error) -> Code {
-    eprintln!("fake-nvml: {error}");
-    Code::UNKNOWN
 }

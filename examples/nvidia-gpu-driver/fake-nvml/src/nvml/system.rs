@@ -47,8 +47,7 @@ fn start(flags: c_uint) -> Result<(), Code> {
     if machine()?.gpus.is_empty() && flags & NO_GPUS == 0 {
         return Err(Code::NOT_FOUND);
     }
-    initialize();
-    Ok(())
+    initialize()
 }
 
 /// The one function that returns no code: it cannot fail, nor go wrong by a fault.

@@ -4,10 +4,16 @@ use super::super::border::Handle;
 use super::super::code::Code;
 use crate::machine::PciAddress;
 
-/// What a handle stands for. A GPU is known by where it is plugged in, as for the kernel.
+/// What a handle stands for. A GPU is known by where it is plugged in, as for the kernel; what is on it by the count of
+/// all that were made there, since numbers are given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Gpu(PciAddress),
+    GpuInstance(PciAddress, u64),
+    ComputeInstance(PciAddress, u64),
+    /// The compute instance, seen as a device.
+    MigDevice(PciAddress, u64),
+    EventSet(u64),
 }
 
 /// Never forgets: the same thing gets the same handle, and one for a thing that is gone stands for nothing else.

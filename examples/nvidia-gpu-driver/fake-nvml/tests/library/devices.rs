@@ -1,17 +1,12 @@
 //! What is told of GPUs, through the real loader.
 
-mod support;
-
 use fake_nvml::{Folder, Gpu, LIBRARY_NAME, Machine, Model, Text};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::InitFlags;
 use nvml_wrapper::enum_wrappers::device::Brand;
 use nvml_wrapper::error::NvmlError;
-use support::load;
 
-fn one_of_each() -> Machine {
-    Machine::new(Model::ALL.into_iter().zip(0..).map(|(model, number)| Gpu::new(model, number)))
-}
+use crate::support::{load, one_of_each};
 
 #[test]
 fn the_system_tells_its_versions() {
