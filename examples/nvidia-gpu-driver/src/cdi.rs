@@ -48,15 +48,21 @@ impl Nodes {
     ///
     /// # Errors
     /// The kernel does not tell their numbers.
-    pub(crate) fn of_mig(&self, minor: u32, gpu_instance: u32, compute_instance: u32) -> anyhow::Result<ContainerEdits> {
+    pub(crate) fn of_mig(
+        &self,
+        minor: u32,
+        gpu_instance: u32,
+        compute_instance: u32,
+    ) -> anyhow::Result<ContainerEdits> {
         let mig = self.proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
         let instance = mig.join(format!("gi{gpu_instance}"));
         let files = [instance.join("access"), instance.join(format!("ci{compute_instance}/access"))];
         files.iter().try_fold(ContainerEdits::new(), |edits, file| {
             let text = std::fs::read_to_string(file)
                 .with_context(|| format!("capability of a MIG device: reading {}", file.display()))?;
-            let number = device_file_minor(&text)
-                .with_context(|| format!("capability of a MIG device: no DeviceFileMinor in {}", file.display()))?;
+            let number = device_file_minor(&text).with_context(|| {
+                format!("capability of a MIG device: no DeviceFileMinor in {}", file.display())
+            })?;
             let node = Path::new("/dev/nvidia-caps").join(format!("nvidia-cap{number}"));
             Ok(edits.device_node(self.node(&node)))
         })

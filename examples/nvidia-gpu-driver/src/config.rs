@@ -148,23 +148,20 @@ pub(crate) fn validate(config: &OpaqueConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// How a claim wants one of its devices to be used: the configuration that counts most. One for all requests of the claim
-/// is passed over by devices of other kinds.
+/// How a claim wants one of its devices to be used: the configuration that counts most. One that is for all requests is
+/// passed over where it is of another kind, if it is of the kind of another device of the claim.
 ///
 /// # Errors
-/// A configuration for this very request is of the wrong kind, or one has a mistake.
+/// A configuration is of a kind that does not go with the device, or has a mistake.
 pub(crate) fn use_of(
     claim: &AllocatedClaim,
-    device: &AllocatedDevice,
-    offer: &Offer,
+    (device, offer): (&AllocatedDevice, &Offer),
+    all: &[(&AllocatedDevice, Offer)],
 ) -> Result<Use, ConfigError> {
     let mut wanted = Use::Plain;
     for config in claim.configs_of(device) {
-        let fits = match offer {
-            Offer::Gpu(_) => config.is::<GpuConfig>(),
-            Offer::Mig(..) | Offer::NewMig(..) => config.is::<MigDeviceConfig>(),
-        };
-        if !fits && config.requests().is_empty() {
+        let is_for_another = || all.iter().any(|(_, offer)| fits(config, offer));
+        if !fits(config, offer) && config.requests().is_empty() && is_for_another() {
             continue;
         }
         wanted = match offer {
@@ -173,6 +170,13 @@ pub(crate) fn use_of(
         };
     }
     Ok(wanted)
+}
+
+fn fits(config: &OpaqueConfig, offer: &Offer) -> bool {
+    match offer {
+        Offer::Gpu(_) => config.is::<GpuConfig>(),
+        Offer::Mig(..) | Offer::NewMig(..) => config.is::<MigDeviceConfig>(),
+    }
 }
 
 impl GpuConfig {

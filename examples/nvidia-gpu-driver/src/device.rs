@@ -88,7 +88,12 @@ fn existing_mig_name(gpu: &Gpu, mig: &Mig) -> String {
     }
 }
 
-fn partition(gpu: &Gpu, name: &str, profile: &str, shape: &GpuInstanceProfile) -> Result<Device, InvalidName> {
+fn partition(
+    gpu: &Gpu,
+    name: &str,
+    profile: &str,
+    shape: &GpuInstanceProfile,
+) -> Result<Device, InvalidName> {
     let mut device = Device::named(name)?
         .try_attribute("type", "mig")?
         .try_attribute("parentUUID", short(&gpu.uuid))?
@@ -107,7 +112,10 @@ fn inherited(device: Device, gpu: &Gpu) -> Result<Device, InvalidName> {
         .try_attribute("productName", short(&gpu.product_name))?
         .try_attribute("brand", gpu.brand)?
         .try_attribute("architecture", gpu.architecture.name())?
-        .try_attribute("cudaDriverVersion", AttributeValue::version(format!("{cuda_major}.{cuda_minor}.0")))?;
+        .try_attribute(
+            "cudaDriverVersion",
+            AttributeValue::version(format!("{cuda_major}.{cuda_minor}.0")),
+        )?;
     // A version that is none is left out, and the GPU stays.
     if major >= 0 && minor >= 0 {
         let capability = AttributeValue::version(format!("{major}.{minor}.0"));

@@ -65,7 +65,10 @@ impl DriverRoot {
     /// # Errors
     /// It is at none of the usual places. Each path is told.
     pub(crate) fn find_program(&self, name: &str) -> Result<PathBuf, NotFound> {
-        first_file("program of the driver", PROGRAM_FOLDERS.iter().map(|folder| self.here.join(folder).join(name)))
+        first_file(
+            "program of the driver",
+            PROGRAM_FOLDERS.iter().map(|folder| self.here.join(folder).join(name)),
+        )
     }
 
     /// Where the container runtime finds what is at this path here; none if it is not below the root.
@@ -101,8 +104,11 @@ mod tests {
 
     fn root() -> (tempfile::TempDir, DriverRoot) {
         let folder = tempfile::tempdir().unwrap();
-        let root =
-            DriverRoot { here: folder.path().to_owned(), on_host: "/run/nvidia/driver".into(), library: None };
+        let root = DriverRoot {
+            here: folder.path().to_owned(),
+            on_host: "/run/nvidia/driver".into(),
+            library: None,
+        };
         (folder, root)
     }
 

@@ -123,7 +123,8 @@ mod tests {
     fn roots_are_the_same_here_and_on_the_host_unless_told() {
         let options = Options::parse_from(["x", "--node-name", "n", "--nvidia-driver-root", "/run/nvidia"]);
         assert_eq!(options.driver_root().here, PathBuf::from("/run/nvidia"));
-        let options = Options::parse_from(["x", "--node-name", "n", "--container-driver-root", "/driver-root"]);
+        let options =
+            Options::parse_from(["x", "--node-name", "n", "--container-driver-root", "/driver-root"]);
         assert_eq!(options.driver_root().here, PathBuf::from("/driver-root"));
         assert_eq!(options.driver_root().on_host, PathBuf::from("/"));
         let error = Options::try_parse_from(["x", "--node-name", "n", "--poll-interval", "0"]).unwrap_err();

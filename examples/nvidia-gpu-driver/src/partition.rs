@@ -22,7 +22,8 @@ pub(crate) struct Instances {
 pub(crate) fn find<'l>(library: &'l Library, gpu: &Gpu) -> anyhow::Result<Device<'l>> {
     let uuid = &gpu.uuid;
     // By UUID takes seconds on a node with many GPUs.
-    let expected = library.device(gpu.index).ok().filter(|device| device.uuid().is_ok_and(|found| found == *uuid));
+    let expected =
+        library.device(gpu.index).ok().filter(|device| device.uuid().is_ok_and(|found| found == *uuid));
     let device = match expected {
         Some(device) => device,
         None => library.device_by_uuid(uuid).with_context(|| format!("GPU {uuid} is gone"))?,

@@ -65,11 +65,16 @@ impl DriverPlugin for NvidiaGpus {
             }
         }
         let (plugin, work) = (self.clone(), wanted.clone());
-        let ready = self.hardware.run(move |library| plugin.make_ready(library, &work)).await.map_err(PluginError::new)?;
+        let ready = self
+            .hardware
+            .run(move |library| plugin.make_ready(library, &work))
+            .await
+            .map_err(PluginError::new)?;
         let prepared = Prepared::new(state);
-        Ok(wanted.iter().zip(ready).fold(prepared, |prepared, (wanted, edits)| {
-            prepared.device(&wanted.device, edits)
-        }))
+        Ok(wanted
+            .iter()
+            .zip(ready)
+            .fold(prepared, |prepared, (wanted, edits)| prepared.device(&wanted.device, edits)))
     }
 
     async fn unprepare(&self, claim: &HeldClaim<State>) -> Result<(), PluginError> {
@@ -80,9 +85,9 @@ impl DriverPlugin for NvidiaGpus {
         }
         if !state.made.is_empty() {
             let made = state.made.clone();
-            let removed = self.hardware.run(move |library| {
-                made.iter().try_for_each(|made| partition::remove(library, made))
-            });
+            let removed = self
+                .hardware
+                .run(move |library| made.iter().try_for_each(|made| partition::remove(library, made)));
             removed.await.map_err(PluginError::new)?;
         }
         for sliced in &state.time_sliced {
@@ -106,16 +111,19 @@ impl DriverPlugin for NvidiaGpus {
 impl NvidiaGpus {
     fn wanted(&self, claim: &AllocatedClaim) -> Result<Vec<Wanted>, PluginError> {
         let inventory = Arc::clone(&self.inventory.borrow());
-        let wanted = claim.devices().iter().map(|device| {
+        let offers = claim.devices().iter().map(|device| {
             let unknown = || {
                 PluginError::new(format!(
                     "this node has no device {} now: its GPU is gone, or is partitioned in another way",
                     device.device()
                 ))
             };
-            let offer = inventory.get(device.device()).ok_or_else(unknown)?.clone();
-            let usage = config::use_of(claim, device, &offer)?;
-            Ok(Wanted { device: device.clone(), offer, usage })
+            Ok((device, inventory.get(device.device()).ok_or_else(unknown)?.clone()))
+        });
+        let offers: Vec<(&AllocatedDevice, Offer)> = offers.collect::<Result<_, PluginError>>()?;
+        let wanted = offers.iter().map(|(device, offer)| {
+            let usage = config::use_of(claim, (device, offer), &offers)?;
+            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage })
         });
         wanted.collect()
     }

@@ -202,7 +202,12 @@ impl<'l> Device<'l> {
         let mut handle = ptr::null_mut();
         call!(
             self.library.functions,
-            nvmlDeviceCreateGpuInstanceWithPlacement(self.handle, profile_id, &raw const placement, &raw mut handle)
+            nvmlDeviceCreateGpuInstanceWithPlacement(
+                self.handle,
+                profile_id,
+                &raw const placement,
+                &raw mut handle
+            )
         )?;
         GpuInstance::new(*self, handle, "nvmlDeviceCreateGpuInstanceWithPlacement")
     }
@@ -308,7 +313,12 @@ impl<'l> GpuInstance<'l> {
             let mut count = MOST;
             call!(
                 self.device.library.functions,
-                nvmlGpuInstanceGetComputeInstances(self.handle, profile, handles.as_mut_ptr(), &raw mut count)
+                nvmlGpuInstanceGetComputeInstances(
+                    self.handle,
+                    profile,
+                    handles.as_mut_ptr(),
+                    &raw mut count
+                )
             )?;
             let handles = handles
                 .get(..count as usize)

@@ -11,8 +11,13 @@ use dra_kubeletplugin::{ContainerEdits, Hook, HookName, Mount};
 use crate::driver_root::DriverRoot;
 
 /// What a user of the driver may want to start.
-const PROGRAMS: [&str; 5] =
-    ["nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
+const PROGRAMS: [&str; 5] = [
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+];
 
 /// What was found of one version of the driver.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -52,9 +52,8 @@ impl Rig {
         let served = api.serve().await.unwrap();
         served.write_kubeconfig(folders.root().join("kubeconfig")).unwrap();
         for (name, kind) in CLASSES {
-            let cel = format!(
-                "device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
-            );
+            let cel =
+                format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'");
             let class = format!(
                 "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {name}}}\nspec: {{selectors: [{{cel: {{expression: \"{cel}\"}}}}]}}"
             );
@@ -144,8 +143,9 @@ impl Rig {
 
     /// Waits until the device looks as wanted.
     pub(crate) async fn device(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let found =
-            |api: &ApiServer| devices(api).into_iter().find(|device| device["name"] == name && wanted(device));
+        let found = |api: &ApiServer| {
+            devices(api).into_iter().find(|device| device["name"] == name && wanted(device))
+        };
         let device = self.api.wait_until(what, PATIENCE, found).await;
         device.unwrap_or_else(|error| panic!("{error}: {:#?}; the log:\n{}", devices(&self.api), self.log()))
     }
