@@ -186,7 +186,7 @@ fn read<T: DeviceConfig>(parameters: &Value, mut unknown: impl FnMut(String)) ->
     let mut track = serde_path_to_error::Track::new();
     let value = Value::Object(fields);
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
-    match serde_ignored::deserialize(tracked, |path| unknown(field(&path.to_string()))) {
+    match serde_ignored::deserialize(tracked, |path| unknown(field(&without_options(&path.to_string())))) {
         Ok(config) => Ok(config),
         Err(error) => {
             let error: serde_json::Error = error;
@@ -194,6 +194,11 @@ fn read<T: DeviceConfig>(parameters: &Value, mut unknown: impl FnMut(String)) ->
             Err(ConfigError::new(if path == "." { "" } else { &path }, error.to_string()))
         }
     }
+}
+
+/// A value that may be absent counts as a step of its own, shown as `?`: nothing that a user has written.
+fn without_options(path: &str) -> String {
+    path.split('.').filter(|step| *step != "?").collect::<Vec<_>>().join(".")
 }
 
 fn field(path: &str) -> String {
@@ -216,7 +221,11 @@ mod tests {
         strategy: Strategy,
         #[serde(default)]
         count: u8,
+        limits: Option<Limits>,
     }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Limits {}
 
     #[derive(Debug, PartialEq, Deserialize)]
     enum Strategy {
@@ -268,6 +277,10 @@ mod tests {
                 "parameters.sharing.cuont: unknown field",
             ),
             (written(json!({"sharing": {"strategy": "TimeSlicing"}, "x": 1})), "parameters.x: unknown field"),
+            (
+                written(json!({"sharing": {"strategy": "TimeSlicing", "limits": {"x": 1}}})),
+                "parameters.sharing.limits.x: unknown field",
+            ),
         ];
         for (parameters, expected) in table {
             assert_eq!(error(&parameters), expected, "{parameters}");
@@ -277,7 +290,8 @@ mod tests {
     #[test]
     fn what_was_stored_may_have_fields_of_a_later_version() {
         let stored = written(json!({"sharing": {"strategy": "SpacePartitioning", "later": 3}}));
-        let expected = Config { sharing: Sharing { strategy: Strategy::SpacePartitioning, count: 0 } };
+        let expected =
+            Config { sharing: Sharing { strategy: Strategy::SpacePartitioning, count: 0, limits: None } };
         assert_eq!(Config::decode_stored(&stored), Ok(expected));
         assert!(Config::decode_stored(&json!({"kind": "GpuConfig"})).is_err());
     }

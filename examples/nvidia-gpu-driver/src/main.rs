@@ -1,1 +1,31 @@
-fn main() {}
+//! A driver for NVIDIA's GPUs: what `dra-driver-nvidia-gpu` does for GPUs, on the SDK.
+
+mod cdi;
+mod config;
+mod device;
+mod driver_root;
+mod gpu;
+mod hardware;
+mod inventory;
+mod node;
+mod options;
+mod partition;
+mod plugin;
+mod run;
+mod state;
+mod time_slice;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run::run(options::Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -196,11 +196,11 @@ impl<'l> Device<'l> {
     /// The call failed; "not supported" on GPUs that cannot be.
     pub fn mig_mode(&self) -> Result<MigMode, NvmlError> {
         let (mut current, mut pending) = (0, 0);
-        call!(
-            self.library.functions,
-            nvmlDeviceGetMigMode(self.handle, &raw mut current, &raw mut pending)
-        )?;
-        Ok(MigMode { current: current == sys::NVML_DEVICE_MIG_ENABLE, pending: pending == sys::NVML_DEVICE_MIG_ENABLE })
+        call!(self.library.functions, nvmlDeviceGetMigMode(self.handle, &raw mut current, &raw mut pending))?;
+        Ok(MigMode {
+            current: current == sys::NVML_DEVICE_MIG_ENABLE,
+            pending: pending == sys::NVML_DEVICE_MIG_ENABLE,
+        })
     }
 
     /// Turns partitioning on or off. Older GPUs need a reset before it counts.

@@ -65,10 +65,7 @@ impl<'l> EventSet<'l> {
                 | sys::nvmlEventTypeDoubleBitEccError
                 | sys::nvmlEventTypeSingleBitEccError,
         );
-        call!(
-            self.library.functions,
-            nvmlDeviceRegisterEvents(device.handle, wanted & supported, self.set)
-        )
+        call!(self.library.functions, nvmlDeviceRegisterEvents(device.handle, wanted & supported, self.set))
     }
 
     /// Waits for the next event; none if nothing happens in this time.
@@ -88,7 +85,8 @@ impl<'l> EventSet<'l> {
             Err(error) if error.is_timeout() => return Ok(None),
             outcome => outcome?,
         }
-        let device = (!data.device.is_null()).then_some(Device { library: self.library, handle: data.device });
+        let device =
+            (!data.device.is_null()).then_some(Device { library: self.library, handle: data.device });
         // All bits set is "not an instance".
         let instance = |id: u32| Some(id).filter(|id| *id != u32::MAX);
         Ok(Some(Event {

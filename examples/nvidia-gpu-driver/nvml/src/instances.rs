@@ -62,6 +62,7 @@ pub struct GpuInstance<'l> {
 pub struct ComputeInstance<'l> {
     device: Device<'l>,
     handle: sys::nvmlComputeInstance_t,
+    slices: u32,
 }
 
 /// What is known of a GPU instance.
@@ -84,6 +85,26 @@ pub struct ComputeInstanceInfo {
     pub id: u32,
     /// Its profile.
     pub profile_id: u32,
+}
+
+impl GpuInstanceProfile {
+    /// A profile that uses nothing yet, to be filled.
+    #[must_use]
+    pub fn new(index: u32, id: u32, slices: u32, memory_mib: u64) -> Self {
+        Self {
+            index,
+            id,
+            slices,
+            instances: 0,
+            multiprocessors: 0,
+            copy_engines: 0,
+            decoders: 0,
+            encoders: 0,
+            jpeg_engines: 0,
+            ofa_engines: 0,
+            memory_mib,
+        }
+    }
 }
 
 impl Placement {
@@ -181,7 +202,12 @@ impl<'l> Device<'l> {
         let mut handle = ptr::null_mut();
         call!(
             self.library.functions,
-            nvmlDeviceCreateGpuInstanceWithPlacement(self.handle, profile_id, &raw const placement, &raw mut handle)
+            nvmlDeviceCreateGpuInstanceWithPlacement(
+                self.handle,
+                profile_id,
+                &raw const placement,
+                &raw mut handle
+            )
         )?;
         GpuInstance::new(*self, handle, "nvmlDeviceCreateGpuInstanceWithPlacement")
     }
@@ -259,7 +285,8 @@ impl<'l> GpuInstance<'l> {
                         self.device.library.functions,
                         nvmlGpuInstanceCreateComputeInstance(self.handle, id, &raw mut handle)
                     )?;
-                    return ComputeInstance::new(self.device, handle, "nvmlGpuInstanceCreateComputeInstance");
+                    let function = "nvmlGpuInstanceCreateComputeInstance";
+                    return ComputeInstance::new(self.device, handle, slices, function);
                 }
                 Ok(_) => {}
                 Err(error) if error.is_not_supported() || error.is_invalid_argument() => {}
@@ -277,8 +304,8 @@ impl<'l> GpuInstance<'l> {
         let function = "nvmlGpuInstanceGetComputeInstances";
         let mut found = Vec::new();
         for index in 0..sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT {
-            let profile = match self.compute_instance_profile(index) {
-                Ok((id, _)) => id,
+            let (profile, slices) = match self.compute_instance_profile(index) {
+                Ok(profile) => profile,
                 Err(error) if error.is_not_supported() || error.is_invalid_argument() => continue,
                 Err(error) => return Err(error),
             };
@@ -286,13 +313,18 @@ impl<'l> GpuInstance<'l> {
             let mut count = MOST;
             call!(
                 self.device.library.functions,
-                nvmlGpuInstanceGetComputeInstances(self.handle, profile, handles.as_mut_ptr(), &raw mut count)
+                nvmlGpuInstanceGetComputeInstances(
+                    self.handle,
+                    profile,
+                    handles.as_mut_ptr(),
+                    &raw mut count
+                )
             )?;
             let handles = handles
                 .get(..count as usize)
                 .ok_or_else(|| bad_answer(function, "more instances than any GPU has"))?;
             for handle in handles {
-                found.push(ComputeInstance::new(self.device, *handle, function)?);
+                found.push(ComputeInstance::new(self.device, *handle, slices, function)?);
             }
         }
         Ok(found)
@@ -336,12 +368,19 @@ impl<'l> ComputeInstance<'l> {
     fn new(
         device: Device<'l>,
         handle: sys::nvmlComputeInstance_t,
+        slices: u32,
         function: &'static str,
     ) -> Result<Self, NvmlError> {
         if handle.is_null() {
             return Err(bad_answer(function, "no handle"));
         }
-        Ok(Self { device, handle })
+        Ok(Self { device, handle, slices })
+    }
+
+    /// How many slices of its GPU instance it has.
+    #[must_use]
+    pub fn slices(&self) -> u32 {
+        self.slices
     }
 
     /// What it is.
