@@ -32,6 +32,7 @@ mod lost_calls;
 mod lost_drivers;
 mod manifests;
 mod metadata;
+mod nvidia;
 mod operations;
 mod pods;
 mod profiles;
@@ -98,6 +99,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         claim_status::scenarios(),
         doctor::scenarios(),
         profiles::scenarios(),
+        nvidia::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
