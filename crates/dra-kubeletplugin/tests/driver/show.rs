@@ -79,8 +79,8 @@ async fn a_living_driver_is_shown_whole_and_left_as_it_is() {
     let [instance] = &seen.instances[..] else { panic!("{report}") };
     assert_eq!((instance.pod_uid.as_deref(), instance.liveness), (Some(POD), Liveness::Live));
     assert!(seen.starts == 1 && seen.last_start.as_deref().is_some_and(|note| note.contains(POD)));
-    let line = format!("{uid}  default/one  prepared  ");
-    assert!(report.to_string().contains(&line), "{report}");
+    let row = format!("{uid}  default/one  prepared  ");
+    assert!(report.to_string().contains(&row), "{report}");
 }
 
 #[tokio::test]

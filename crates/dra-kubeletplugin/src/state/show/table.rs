@@ -6,6 +6,7 @@ use super::{
     Report,
     snapshot::{CdiOwner, Liveness, LockedBy, RecordPhase, RecordState, RecordedDevice, SocketKind},
 };
+use crate::names::ClaimUid;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +56,7 @@ impl Report {
 
     fn cdi_files(&self) -> Table {
         let mut table = Table::new(["CDI FILE", "OF", "AGE"]);
-        let known = |uid| self.snapshot.records.iter().any(|record| record.uid == *uid);
+        let known = |uid: &ClaimUid| self.snapshot.records.iter().any(|record| record.uid == *uid);
         for file in &self.snapshot.cdi_files {
             let owner = match &file.owner {
                 CdiOwner::Claim(uid) if known(uid) => format!("claim {uid}"),
