@@ -3,11 +3,13 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use dra_kubeletplugin::resourceslice::sysfs::Sysfs;
+use dra_kubeletplugin::{AttributeValue, resourceslice::sysfs::Sysfs};
 use fake_nvml::{Folder, Gpu, Machine, MigInstance, Model};
 use nvidia_nvml::{ComputeMode, Library};
+use serde_json::json;
 
 use crate::{
+    device,
     gpu::{self, Reading},
     partition,
     state::Partition,
@@ -176,6 +178,32 @@ fn events_and_modes_that_fail_are_errors() {
         assert!(events.wait(Duration::ZERO).unwrap().is_none(), "{function}");
         bench.heal();
     }
+}
+
+#[test]
+fn odd_answers_make_a_device_of_what_makes_sense() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine: Machine = serde_json::from_value(json!({
+        "driverVersion": "not a version",
+        "gpus": [{
+            "model": "l4", "number": 0, "name": {"bytes": [76, 255], "unterminated": true}, "memoryMib": 0,
+            "architecture": 99, "brand": 77, "computeCapability": [-1, 0],
+        }],
+    }))
+    .unwrap();
+    let fake = Folder::create(folder.path().join("fake"), &machine).unwrap();
+    let library = Library::open(&fake.install(folder.path().join("lib")).unwrap()).unwrap();
+    let reading = gpu::read(&library, &Sysfs::at("/nowhere")).unwrap();
+    let device = device::whole(&reading.gpus[0], false).unwrap();
+    let Some(AttributeValue::String(name)) = device.attribute_value("productName") else {
+        panic!("no productName: {device:?}");
+    };
+    assert!(name.starts_with("L\u{fffd}") && name.len() <= 64, "{name:?}");
+    assert_eq!(device.attribute_value("architecture"), Some(&"Unknown".into()));
+    assert_eq!(device.attribute_value("brand"), Some(&"Unknown".into()));
+    assert_eq!(device.attribute_value("driverVersion"), None);
+    assert_eq!(device.attribute_value("cudaComputeCapability"), None);
+    assert_eq!(device.capacities().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["memory"]);
 }
 
 #[test]

@@ -62,6 +62,11 @@ impl Hardware {
         Ok(Self { jobs })
     }
 
+    /// Whether the thread has ended, as a call has crashed: nothing can be done any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
     /// Runs this on the thread.
     ///
     /// # Errors

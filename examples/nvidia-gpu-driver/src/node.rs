@@ -90,7 +90,7 @@ impl Node {
         (node, received)
     }
 
-    /// Looks, listens and tells, until the plugin ends. `first` gets the ticket of what is published first.
+    /// Looks, listens and tells, until the hardware cannot be reached any more by this process. `first` gets the ticket of what is published first.
     pub(crate) async fn follow(
         mut self,
         place: Place,
@@ -114,6 +114,9 @@ impl Node {
                     changed
                 }
             };
+            if self.hardware.has_ended() {
+                return;
+            }
             // First how they are, then which there are: one that does not work is tainted from the first moment.
             told = self.tell(&place, told);
             if changed {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use dra_kubeletplugin::{Options as Settings, PoolName, Registration, Ticket, kube, signals};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
@@ -45,11 +45,19 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!("serving the kubelet");
     let registration = handle.registration();
     let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
-    let following = tokio::spawn(node.follow(place, reports, interval, |published| {
+    let mut following = tokio::spawn(node.follow(place, reports, interval, |published| {
         tokio::spawn(log_published(registration, published));
     }));
-    let outcome = handle.shutdown_on(stop).await;
+    let mut crashed = false;
+    let end = async {
+        tokio::select! {
+            () = stop => {}
+            _ = &mut following => crashed = true,
+        }
+    };
+    let outcome = handle.shutdown_on(end).await;
     following.abort();
+    ensure!(!crashed, "the thread for NVML has ended: a call of it has crashed");
     Ok(outcome?)
 }
 
