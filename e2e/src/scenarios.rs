@@ -52,6 +52,7 @@ mod turns;
 mod two_drivers;
 mod undone;
 pub(crate) mod updates;
+mod webhook;
 mod wiped_slices;
 
 use crate::scenario::Scenario;
@@ -67,6 +68,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         refusal::scenarios(),
         state::scenarios(),
+        webhook::scenarios(),
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),

@@ -14,6 +14,7 @@ mod profile;
 mod run;
 mod state;
 mod status;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ async fn main() -> ExitCode {
         Command::State(StateCommand::Show(options)) => return state::show(options).await,
         Command::State(StateCommand::Repair(options)) => state::repair(options).await,
         Command::State(StateCommand::Release(options)) => state::release(options).await,
+        Command::Webhook(options) => webhook::run(options).await,
         Command::BindingController(options) => binding_controller::run(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,

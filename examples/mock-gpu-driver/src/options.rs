@@ -10,6 +10,7 @@ use crate::{
     faults::Faults,
     health_pod::PodName,
     profile::{DeviceProfile, ProfileOptions},
+    webhook::WebhookOptions,
 };
 
 #[derive(Debug, Parser)]
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     /// Show the driver's state on this node, or put it right.
     #[command(subcommand)]
     State(StateCommand),
+    /// Read the configuration of claims and claim templates when they are written, and refuse what prepare would.
+    Webhook(WebhookOptions),
     /// Say of devices that they are ready, for pods that wait for that (`--binding-conditions`).
     BindingController(ControllerOptions),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
@@ -58,8 +61,8 @@ pub(crate) struct RunOptions {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) devices: ProfileOptions,
-    /// JSON file with the slices to publish and the health of their devices, instead of `--num-devices`; read again when
-    /// it changes.
+    /// YAML file with the devices to publish as in a ResourceSlice, or with slices and the health of their devices, instead
+    /// of `--num-devices`; read again when it changes. One that cannot be read changes nothing.
     #[arg(long, env = "INVENTORY", value_name = "FILE")]
     pub(crate) inventory: Option<PathBuf>,
     /// Pod whose annotations `health.example.com/<device>` say how devices are: healthy, unhealthy or unknown. Usually the

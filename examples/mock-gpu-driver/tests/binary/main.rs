@@ -16,3 +16,4 @@ mod release;
 mod show;
 mod stop;
 mod two_processes;
+mod webhook;
