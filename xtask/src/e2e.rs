@@ -31,6 +31,7 @@ use plan::{Leg, SIDE_BY_SIDE, Suite, Tier};
 
 /// What to run.
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("chosen").multiple(true))]
 pub(crate) struct Options {
     /// `gate` runs before every merge, `full` before an issue counts as resolved.
     #[arg(long, value_enum, default_value_t = Tier::Gate)]
