@@ -27,6 +27,7 @@ mod long_name;
 mod lost_calls;
 mod lost_drivers;
 mod metadata;
+mod nvidia;
 mod operations;
 mod pods;
 mod refusal;
@@ -88,6 +89,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         health_ends::scenarios(),
         health_taints::scenarios(),
         claim_status::scenarios(),
+        nvidia::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

@@ -4,6 +4,7 @@ mod bench;
 mod cluster;
 mod codegen;
 mod e2e;
+mod gpu_smoke;
 
 use std::{
     path::{Path, PathBuf},
@@ -35,6 +36,8 @@ enum Task {
     E2e(e2e::Options),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Try the NVIDIA driver on the GPUs of this machine: what it publishes is held against what nvidia-smi tells.
+    GpuSmoke(gpu_smoke::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -56,6 +59,7 @@ fn run(task: Task) -> Result<()> {
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::GpuSmoke(options) => gpu_smoke::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

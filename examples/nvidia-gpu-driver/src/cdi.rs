@@ -78,10 +78,14 @@ impl Nodes {
     }
 }
 
-/// What every container with a GPU gets, whichever it is.
+/// What every container with a GPU that NVIDIA's driver has gets, whichever it is.
 pub(crate) fn common(root: &DriverRoot, files: &DriverFiles) -> ContainerEdits {
-    // An old runtime hook that looks at this variable must not inject the GPUs of its own choice as well.
-    files.edits(root).env("NVIDIA_VISIBLE_DEVICES", "void")
+    no_others(files.edits(root))
+}
+
+/// An old runtime hook that looks at this variable must not inject the GPUs of its own choice as well.
+pub(crate) fn no_others(edits: ContainerEdits) -> ContainerEdits {
+    edits.env("NVIDIA_VISIBLE_DEVICES", "void")
 }
 
 fn device_file_minor(text: &str) -> Option<u32> {

@@ -17,6 +17,17 @@ pub(crate) enum Use {
     Plain,
     /// By several processes in turn.
     TimeSlicing(Interval),
+    /// By a virtual machine.
+    Vfio(VfioUse),
+}
+
+/// How a virtual machine drives a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VfioUse {
+    /// By IOMMUFD where the kernel has it.
+    pub(crate) prefer_iommufd: bool,
+    /// Whether the container gets the node of the kernel's interface too, beside that of the GPU.
+    pub(crate) api_device: bool,
 }
 
 /// For a whole GPU.
@@ -49,7 +60,7 @@ struct MigSharing {
 }
 
 /// For a GPU that is given to a virtual machine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VfioDeviceConfig {
     iommu: Option<Iommu>,
@@ -158,7 +169,10 @@ pub(crate) fn use_of(
     (device, offer): (&AllocatedDevice, &Offer),
     all: &[(&AllocatedDevice, Offer)],
 ) -> Result<Use, ConfigError> {
-    let mut wanted = Use::Plain;
+    let mut wanted = match offer {
+        Offer::Vfio(_) => VfioDeviceConfig::default().how(),
+        _ => Use::Plain,
+    };
     for config in claim.configs_of(device) {
         let is_for_another = || all.iter().any(|(_, offer)| fits(config, offer));
         if !fits(config, offer) && config.requests().is_empty() && is_for_another() {
@@ -167,6 +181,7 @@ pub(crate) fn use_of(
         wanted = match offer {
             Offer::Gpu(_) => GpuConfig::decode(config.parameters())?.how()?,
             Offer::Mig(..) | Offer::NewMig(..) => MigDeviceConfig::decode(config.parameters())?.how()?,
+            Offer::Vfio(_) => VfioDeviceConfig::decode(config.parameters())?.how(),
         };
     }
     Ok(wanted)
@@ -176,6 +191,7 @@ fn fits(config: &OpaqueConfig, offer: &Offer) -> bool {
     match offer {
         Offer::Gpu(_) => config.is::<GpuConfig>(),
         Offer::Mig(..) | Offer::NewMig(..) => config.is::<MigDeviceConfig>(),
+        Offer::Vfio(_) => config.is::<VfioDeviceConfig>(),
     }
 }
 
@@ -207,6 +223,16 @@ impl MigDeviceConfig {
             }
             Some((Strategy::Mps, _)) => Err(no_mps()),
         }
+    }
+}
+
+impl VfioDeviceConfig {
+    /// The way that every kernel has, unless the other one is preferred.
+    fn how(&self) -> Use {
+        let iommu = self.iommu.as_ref();
+        let policy = iommu.and_then(|iommu| iommu.backend_policy).unwrap_or(BackendPolicy::LegacyOnly);
+        let api_device = iommu.and_then(|iommu| iommu.enable_api_device).unwrap_or(true);
+        Use::Vfio(VfioUse { prefer_iommufd: policy == BackendPolicy::PreferIommuFD, api_device })
     }
 }
 
@@ -253,6 +279,20 @@ mod tests {
             let error = gpu(&fields).unwrap_err();
             assert!(error.starts_with(expected), "{error} should start with {expected}");
         }
+    }
+
+    #[test]
+    fn a_virtual_machine_gets_the_way_that_every_kernel_has_unless_it_asks() {
+        let vfio = |iommu: &Value| {
+            let object = json!({"apiVersion": API_VERSION, "kind": "VfioDeviceConfig", "iommu": iommu});
+            VfioDeviceConfig::decode(&object).map(|config| config.how()).map_err(|error| error.to_string())
+        };
+        let usage = |prefer_iommufd, api_device| Ok(Use::Vfio(VfioUse { prefer_iommufd, api_device }));
+        assert_eq!(vfio(&Value::Null), usage(false, true));
+        let asked = json!({"backendPolicy": "PreferIommuFD", "enableAPIDevice": false});
+        assert_eq!(vfio(&asked), usage(true, false));
+        let error = vfio(&json!({"backendPolicy": "Any"})).unwrap_err();
+        assert!(error.starts_with("parameters.iommu.backendPolicy: unknown variant"), "{error}");
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn kebab(capacity: &str) -> String {
 }
 
 /// A whole number, in the largest binary unit that holds it, as the API server writes it.
-fn quantity(amount: u64) -> Quantity {
+pub(crate) fn quantity(amount: u64) -> Quantity {
     let amount = i64::try_from(amount).unwrap_or(i64::MAX);
     let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let fits = |power: &usize| amount != 0 && amount % (1 << (10 * power)) == 0;

@@ -28,6 +28,17 @@ pub(crate) enum HardwareError {
     Gone,
 }
 
+impl HardwareError {
+    /// Whether there is no NVML here, or not the GPU that was asked for.
+    pub(crate) fn is_without_hardware(&self) -> bool {
+        match self {
+            Self::NotFound(_) | Self::Open(_) => true,
+            Self::Nvml(error) => error.is_gpu_lost() || error.is_not_found(),
+            Self::Gone => false,
+        }
+    }
+}
+
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
 struct Session {

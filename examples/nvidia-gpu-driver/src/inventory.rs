@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dra_kubeletplugin::{
     Device, DeviceName, Pool,
-    resourceslice::{CounterSet, InvalidName},
+    resourceslice::{CounterSet, InvalidName, sysfs::PciAddress},
 };
 use nvidia_nvml::Placement;
 
 use crate::{
     device,
     gpu::{Gpu, Mig, MigProfile},
+    vfio::VfioGpu,
 };
 
 /// The devices of a node, by name.
@@ -30,20 +31,38 @@ pub(crate) enum Offer {
     Mig(Arc<Gpu>, Mig),
     /// A partition that is made for a claim.
     NewMig(Arc<Gpu>, MigProfile, Placement),
+    /// A GPU for a virtual machine.
+    Vfio(VfioGpu),
 }
 
 impl Offer {
-    /// The GPU that it is, or is a part of.
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+    /// The GPU that it is, or is a part of; none if NVML does not see it.
+    pub(crate) fn gpu(&self) -> Option<&Arc<Gpu>> {
         match self {
-            Self::Gpu(gpu) | Self::Mig(gpu, _) | Self::NewMig(gpu, ..) => gpu,
+            Self::Gpu(gpu) | Self::Mig(gpu, _) | Self::NewMig(gpu, ..) => Some(gpu),
+            Self::Vfio(_) => None,
+        }
+    }
+
+    fn pci(&self) -> Option<&PciAddress> {
+        match self {
+            Self::Gpu(gpu) | Self::Mig(gpu, _) | Self::NewMig(gpu, ..) => gpu.pci.as_ref(),
+            Self::Vfio(gpu) => Some(&gpu.pci),
+        }
+    }
+
+    /// What tells the GPU from others.
+    fn identity(&self) -> &str {
+        match self {
+            Self::Gpu(gpu) | Self::Mig(gpu, _) | Self::NewMig(gpu, ..) => &gpu.uuid,
+            Self::Vfio(gpu) => gpu.pci.as_str(),
         }
     }
 
     /// Memory slices that it takes; none means all.
     fn placement(&self) -> Option<Placement> {
         match self {
-            Self::Gpu(_) => None,
+            Self::Gpu(_) | Self::Vfio(_) => None,
             Self::Mig(_, mig) => Some(mig.placement),
             Self::NewMig(_, _, placement) => Some(*placement),
         }
@@ -51,7 +70,8 @@ impl Offer {
 
     /// Whether both can be had at once.
     fn conflicts(&self, other: &Self) -> bool {
-        if self.gpu().uuid != other.gpu().uuid {
+        let same_place = self.pci().is_some_and(|pci| other.pci() == Some(pci));
+        if self.identity() != other.identity() && !same_place {
             return false;
         }
         match (self, other) {
@@ -71,8 +91,11 @@ impl Inventory {
     ///
     /// # Errors
     /// None in practice: all names are made to be legal.
-    pub(crate) fn of(gpus: &[Gpu], make_migs: bool) -> Result<Self, InvalidName> {
+    pub(crate) fn of(gpus: &[Gpu], vfio: &[VfioGpu], make_migs: bool) -> Result<Self, InvalidName> {
         let mut inventory = Self::default();
+        for gpu in vfio {
+            inventory.offer(gpu.device()?, Offer::Vfio(gpu.clone()));
+        }
         for gpu in gpus {
             inventory.add(&Arc::new(gpu.clone()), make_migs)?;
         }
@@ -107,7 +130,7 @@ impl Inventory {
     fn offer(&mut self, device: Device, offer: Offer) {
         let name = device.name().clone();
         if let Some(before) = self.offers.get(&name) {
-            let (first, second) = (&before.gpu().uuid, &offer.gpu().uuid);
+            let (first, second) = (before.identity(), offer.identity());
             tracing::error!(device = %name, first, second, "two devices of one name: the second is left out");
             return;
         }
@@ -164,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_gpu_is_offered_whole_or_as_the_partitions_that_it_has() {
-        let inventory = Inventory::of(&[a100(), h100()], false).unwrap();
+        let inventory = Inventory::of(&[a100(), h100()], &[], false).unwrap();
         assert_eq!(names(&inventory), ["gpu-0-mig-1g5gb-19-2", "gpu-1"]);
     }
 
@@ -172,14 +195,14 @@ mod tests {
     fn partitions_are_offered_where_they_can_be_made_without_a_reset() {
         let mut unpartitioned_a100 = a100();
         unpartitioned_a100.mig_enabled = Some(false);
-        let inventory = Inventory::of(&[unpartitioned_a100], true).unwrap();
+        let inventory = Inventory::of(&[unpartitioned_a100], &[], true).unwrap();
         assert_eq!(names(&inventory), ["gpu-0"]);
 
-        let inventory = Inventory::of(&[a100()], true).unwrap();
+        let inventory = Inventory::of(&[a100()], &[], true).unwrap();
         assert_eq!(inventory.offers().count(), 8);
         assert!(!names(&inventory).contains(&"gpu-0"), "its mode cannot be turned off at once");
 
-        let inventory = Inventory::of(&[h100()], true).unwrap();
+        let inventory = Inventory::of(&[h100()], &[], true).unwrap();
         assert_eq!(inventory.offers().count(), 9);
         assert!(names(&inventory).contains(&"gpu-1"));
         assert_eq!(inventory.counters.len(), 1);
@@ -187,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_overlaps_conflicts() {
-        let inventory = Inventory::of(&[h100()], true).unwrap();
+        let inventory = Inventory::of(&[h100()], &[], true).unwrap();
         let conflict =
             |one: &str, other: &str| inventory.conflict(&one.parse().unwrap(), &other.parse().unwrap());
         assert!(conflict("gpu-1", "gpu-1-mig-1g5gb-19-2"));
@@ -204,8 +227,8 @@ mod tests {
         twin.minor = 0;
         let mut first = a100();
         first.mig_enabled = Some(false);
-        let inventory = Inventory::of(&[first.clone(), twin], false).unwrap();
-        assert_eq!(inventory.get(&"gpu-0".parse().unwrap()).unwrap().gpu().uuid, first.uuid);
+        let inventory = Inventory::of(&[first.clone(), twin], &[], false).unwrap();
+        assert_eq!(inventory.get(&"gpu-0".parse().unwrap()).unwrap().identity(), first.uuid);
         assert_eq!(inventory.pool().devices().count(), 1);
     }
 }

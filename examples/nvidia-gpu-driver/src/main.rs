@@ -4,9 +4,13 @@ mod cdi;
 mod config;
 mod device;
 mod driver_root;
+#[cfg(test)]
+mod faults;
 mod gpu;
 mod hardware;
+mod health;
 mod inventory;
+mod monitor;
 mod node;
 mod options;
 mod partition;
@@ -14,6 +18,7 @@ mod plugin;
 mod run;
 mod state;
 mod time_slice;
+mod vfio;
 
 use std::process::ExitCode;
 

@@ -55,9 +55,19 @@ pub(crate) struct Options {
     /// Make MIG devices as claims ask for them, instead of offering those that are there.
     #[arg(long, env = "DYNAMIC_MIG", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub(crate) dynamic_mig: bool,
+    /// Offer GPUs that are bound to `vfio-pci` to virtual machines.
+    #[arg(long, env = "PASSTHROUGH", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    pub(crate) passthrough: bool,
     /// How often to look which GPUs there are, in seconds.
     #[arg(long, env = "POLL_INTERVAL", value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) poll_interval: Duration,
+    /// XIDs that only inform, beside those that applications cause: 13, 31, 43, 45, 68 and 109.
+    #[arg(long, env = "ADDITIONAL_XIDS_TO_IGNORE", value_name = "XID,…", value_delimiter = ',')]
+    pub(crate) additional_xids_to_ignore: Vec<u64>,
+    /// After how many seconds without another one an XID is forgotten; without this only after the GPU was lost, or the
+    /// driver loaded anew.
+    #[arg(long, env = "FORGIVE_XIDS_AFTER", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) forgive_xids_after: Option<Duration>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
     #[arg(long, env = "METRICS_ADDRESS", value_name = "IP:PORT")]
     pub(crate) metrics_address: Option<SocketAddr>,

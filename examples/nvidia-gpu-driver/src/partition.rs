@@ -106,6 +106,33 @@ pub(crate) fn make(
     }
 }
 
+/// A partition that was made for another claim.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find_made(
+    library: &Library,
+    gpu: &Gpu,
+    profile: &MigProfile,
+    placement: Placement,
+) -> anyhow::Result<Instances> {
+    let device = find(library, gpu)?;
+    for instance in instances(&device, profile.shape.id)? {
+        let info = instance.info()?;
+        if info.placement.start == placement.start
+            && let Some(compute) = instance.compute_instances()?.first()
+        {
+            return Ok(Instances { gpu_instance: info.id, compute_instance: compute.info()?.id });
+        }
+    }
+    bail!(
+        "admin access to {} at {} of gpu-{}: no claim has it, so it is not made",
+        profile.name,
+        placement.start,
+        gpu.minor
+    )
+}
+
 /// Removes a partition. One that is not there is a success, and so is one of a GPU that is not there.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use crate::{
     config::{self, Interval, Use},
     driver_root::DriverRoot,
     gpu::Gpu,
-    hardware::Hardware,
+    hardware::{Hardware, HardwareError},
     inventory::{Inventory, Offer},
     partition::{self, Instances},
     state::{Partition, State, TimeSliced},
@@ -60,21 +60,19 @@ impl DriverPlugin for NvidiaGpus {
             cx.save(&state).await?;
         }
         for wanted in &wanted {
-            if let Use::TimeSlicing(interval) = wanted.usage {
-                self.share(wanted.offer.gpu(), interval).await.map_err(PluginError::new)?;
+            if let (Use::TimeSlicing(interval), Some(gpu)) = (&wanted.usage, wanted.offer.gpu()) {
+                self.share(gpu, *interval).await.map_err(PluginError::new)?;
             }
         }
-        let (plugin, work) = (self.clone(), wanted.clone());
-        let ready = self
-            .hardware
-            .run(move |library| plugin.make_ready(library, &work))
-            .await
-            .map_err(PluginError::new)?;
+        let mut ready = self.ready(&wanted).await.map_err(PluginError::new)?.into_iter();
         let prepared = Prepared::new(state);
-        Ok(wanted
-            .iter()
-            .zip(ready)
-            .fold(prepared, |prepared, (wanted, edits)| prepared.device(&wanted.device, edits)))
+        Ok(wanted.iter().fold(prepared, |prepared, wanted| {
+            let edits = match (&wanted.offer, &wanted.usage) {
+                (Offer::Vfio(gpu), Use::Vfio(usage)) => cdi::no_others(gpu.edits(*usage)),
+                _ => ready.next().unwrap_or_default(),
+            };
+            prepared.device(&wanted.device, edits)
+        }))
     }
 
     async fn unprepare(&self, claim: &HeldClaim<State>) -> Result<(), PluginError> {
@@ -92,8 +90,7 @@ impl DriverPlugin for NvidiaGpus {
         }
         for sliced in &state.time_sliced {
             if !still_held(&claim.devices, &sliced.device) {
-                let smi = self.nvidia_smi().map_err(PluginError::new)?;
-                smi.set_time_slice(&sliced.uuid, Interval::Default).await.map_err(PluginError::new)?;
+                self.unshare(&sliced.uuid).await.map_err(PluginError::new)?;
             }
         }
         Ok(())
@@ -122,7 +119,10 @@ impl NvidiaGpus {
         });
         let offers: Vec<(&AllocatedDevice, Offer)> = offers.collect::<Result<_, PluginError>>()?;
         let wanted = offers.iter().map(|(device, offer)| {
-            let usage = config::use_of(claim, (device, offer), &offers)?;
+            let usage = match config::use_of(claim, (device, offer), &offers)? {
+                Use::TimeSlicing(_) if device.admin_access() => Use::Plain,
+                usage => usage,
+            };
             Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage })
         });
         wanted.collect()
@@ -140,19 +140,46 @@ impl NvidiaGpus {
         smi.set_time_slice(&gpu.uuid, interval).await
     }
 
+    /// Takes the time slice back. A GPU that is gone, or whose driver is, has lost it.
+    async fn unshare(&self, uuid: &str) -> anyhow::Result<()> {
+        let gpu = uuid.to_owned();
+        let found =
+            self.hardware.run(move |library| Ok::<_, HardwareError>(library.device_by_uuid(&gpu).map(drop)?));
+        match found.await {
+            Ok(()) => self.nvidia_smi()?.set_time_slice(uuid, Interval::Default).await,
+            Err(error) if error.is_without_hardware() => {
+                tracing::warn!(gpu = uuid, %error, "the time slice of a GPU that is gone is not taken back");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn nvidia_smi(&self) -> anyhow::Result<NvidiaSmi> {
         let program = self.root.find_program("nvidia-smi").context("time slicing")?;
         Ok(NvidiaSmi { program, library: self.root.find_library()? })
     }
 
-    /// Makes all devices of a claim ready, and says how each gets into a container.
+    /// Makes the devices ready that NVML knows of, and says how each gets into a container, in their order.
+    async fn ready(&self, wanted: &[Wanted]) -> anyhow::Result<Vec<ContainerEdits>> {
+        let known: Vec<Wanted> =
+            wanted.iter().filter(|wanted| wanted.offer.gpu().is_some()).cloned().collect();
+        if known.is_empty() {
+            return Ok(Vec::new());
+        }
+        let plugin = self.clone();
+        self.hardware.run(move |library| plugin.make_ready(library, &known)).await
+    }
+
     fn make_ready(&self, library: &Library, wanted: &[Wanted]) -> anyhow::Result<Vec<ContainerEdits>> {
-        let ready = wanted.iter().map(|wanted| {
-            let gpu = wanted.offer.gpu();
+        let version = library.driver_version()?;
+        let ready = wanted.iter().filter_map(|wanted| Some((wanted, wanted.offer.gpu()?)));
+        let ready = ready.map(|(wanted, gpu)| {
+            let only_looks = wanted.device.admin_access();
             let own = match &wanted.offer {
                 Offer::Gpu(gpu) => {
                     // Who looks at a GPU changes nothing of it.
-                    if wanted.device.admin_access() {
+                    if only_looks {
                         partition::find(library, gpu)?;
                     } else {
                         partition::make_whole(library, gpu)?;
@@ -160,11 +187,15 @@ impl NvidiaGpus {
                     ContainerEdits::new()
                 }
                 Offer::Mig(gpu, mig) => self.mig_nodes(gpu, partition::check_existing(library, gpu, mig)?)?,
+                Offer::NewMig(gpu, profile, placement) if only_looks => {
+                    self.mig_nodes(gpu, partition::find_made(library, gpu, profile, *placement)?)?
+                }
+                Offer::Vfio(_) => ContainerEdits::new(),
                 Offer::NewMig(gpu, profile, placement) => {
                     self.mig_nodes(gpu, partition::make(library, gpu, profile, *placement)?)?
                 }
             };
-            let common = cdi::common(&self.root, &self.driver_files(library, &gpu.driver_version));
+            let common = cdi::common(&self.root, &self.driver_files(library, &version));
             Ok(common.merge(self.nodes.of_gpu(gpu.minor)?).merge(own))
         });
         ready.collect()
@@ -180,7 +211,8 @@ impl NvidiaGpus {
             Some((known, files)) if known == version => files.clone(),
             _ => {
                 let files = DriverFiles::find(&self.root, library.path(), version, self.cdi_hook.clone());
-                *known = Some((version.to_owned(), files.clone()));
+                // An installation that is still under way is looked at again.
+                *known = files.has_cuda().then(|| (version.to_owned(), files.clone()));
                 files
             }
         }
@@ -190,7 +222,8 @@ impl NvidiaGpus {
 /// What a claim will have changed.
 fn to_undo(wanted: &[Wanted]) -> State {
     let mut state = State::default();
-    for wanted in wanted {
+    // Who only looks changes nothing.
+    for wanted in wanted.iter().filter(|wanted| !wanted.device.admin_access()) {
         if let Offer::NewMig(gpu, profile, placement) = &wanted.offer {
             state.made.push(Partition {
                 parent: gpu.uuid.clone(),
@@ -199,11 +232,10 @@ fn to_undo(wanted: &[Wanted]) -> State {
                 size: placement.size,
             });
         }
-        if matches!(wanted.usage, Use::TimeSlicing(_)) {
-            state.time_sliced.push(TimeSliced {
-                device: wanted.device.device().to_string(),
-                uuid: wanted.offer.gpu().uuid.clone(),
-            });
+        if let (Use::TimeSlicing(_), Some(gpu)) = (&wanted.usage, wanted.offer.gpu()) {
+            state
+                .time_sliced
+                .push(TimeSliced { device: wanted.device.device().to_string(), uuid: gpu.uuid.clone() });
         }
     }
     state

@@ -3,17 +3,16 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use dra_kubeletplugin::{
-    Options as Settings, PoolName, Registration, Ticket, kube, resourceslice::sysfs::Sysfs, signals,
-};
+use dra_kubeletplugin::{Options as Settings, PoolName, Registration, Ticket, kube, signals};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     hardware::Hardware,
+    health::Health,
     inventory::Inventory,
-    node::Node,
+    node::{Node, Offered, Place},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
 };
@@ -33,26 +32,22 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         cdi_hook: options.nvidia_cdi_hook_path.clone(),
         files: Arc::default(),
     };
-    let mut node = Node {
-        hardware,
-        sysfs: Sysfs::at(&options.sysfs),
+    let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
+    let offered = Offered {
+        sysfs: options.sysfs.clone(),
         dynamic_mig: options.dynamic_mig,
-        inventories,
-        gpus: Vec::new(),
-        told: Vec::new(),
+        passthrough: options.passthrough,
     };
+    let (node, reports) = Node::new(hardware, offered, health, inventories);
     let interval = options.poll_interval;
     // Whoever was prepared before may be unprepared before the hardware has answered.
     let handle = settings(options, client).start(plugin).await?;
     tracing::info!("serving the kubelet");
-    let (registration, wishes) = (handle.registration(), handle.wishes());
-    let follow = async move {
-        node.look().await;
-        let published = node.offer(&pool, &wishes);
+    let registration = handle.registration();
+    let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
+    let following = tokio::spawn(node.follow(place, reports, interval, |published| {
         tokio::spawn(log_published(registration, published));
-        node.follow(pool, wishes, interval).await;
-    };
-    let following = tokio::spawn(follow);
+    }));
     let outcome = handle.shutdown_on(stop).await;
     following.abort();
     Ok(outcome?)
@@ -62,6 +57,7 @@ fn settings(options: Options, client: kube::Client) -> Settings {
     let mut settings = Settings::new(options.driver_name, options.node_name, client)
         .kubelet_root(&options.kubelet_root)
         .cdi_root(&options.cdi_root)
+        .health(true)
         .node_events(options.node_events);
     if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
         settings = settings.rolling_update(uid);

@@ -47,8 +47,6 @@ pub enum AddressingMode {
 pub enum ComputeMode {
     /// Any number.
     Default,
-    /// None.
-    Prohibited,
     /// One at a time: the server of MPS.
     ExclusiveProcess,
 }
@@ -220,28 +218,9 @@ impl<'l> Device<'l> {
     pub fn set_compute_mode(&self, mode: ComputeMode) -> Result<(), NvmlError> {
         let mode = match mode {
             ComputeMode::Default => sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT,
-            ComputeMode::Prohibited => sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_PROHIBITED,
             ComputeMode::ExclusiveProcess => sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         };
         call!(self.library.functions, nvmlDeviceSetComputeMode(self.handle, mode))
-    }
-
-    /// Errors of memory since the driver was loaded that could not be corrected.
-    ///
-    /// # Errors
-    /// The call failed; "not supported" without ECC.
-    pub fn uncorrected_errors(&self) -> Result<u64, NvmlError> {
-        let mut count = 0;
-        call!(
-            self.library.functions,
-            nvmlDeviceGetTotalEccErrors(
-                self.handle,
-                sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                sys::nvmlEccCounterType_enum_NVML_VOLATILE_ECC,
-                &raw mut count
-            )
-        )?;
-        Ok(count)
     }
 
     /// How many MIG devices the GPU may have at most.

@@ -75,6 +75,12 @@ impl DriverFiles {
         }
     }
 
+    /// Whether the library is among them that programs ask for first.
+    pub(crate) fn has_cuda(&self) -> bool {
+        let is_cuda = |path: &Path| path.file_name().is_some_and(|name| name == "libcuda.so.1");
+        self.mounts.iter().any(|(_, seen_at)| is_cuda(seen_at))
+    }
+
     /// The edits that bring them into a container.
     pub(crate) fn edits(&self, root: &DriverRoot) -> ContainerEdits {
         let mounts = self.mounts.iter().map(|(on_host, seen_at)| {
@@ -129,6 +135,8 @@ mod tests {
             ]
         );
         assert_eq!(files.edits(&root).hooks, []);
+        assert!(files.has_cuda());
+        assert!(!DriverFiles::find(&root, &nvml, "535.9", None).has_cuda());
 
         let hook = Some(PathBuf::from("/opt/nvidia-cdi-hook"));
         let edits = DriverFiles::find(&root, &nvml, "550.1", hook).edits(&root);

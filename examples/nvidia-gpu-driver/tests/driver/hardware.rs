@@ -29,6 +29,28 @@ async fn one_gpu_that_does_not_answer_does_not_hide_the_others() {
 }
 
 #[tokio::test]
+async fn gpus_whose_driver_is_unloaded_are_tainted_until_it_is_loaded_again() {
+    let rig = Rig::new(&gpus(1), &[]).await;
+    rig.devices(&["gpu-0"]).await;
+    let (machine, aside) = (rig.fake.path().join("machine.json"), rig.fake.path().join("aside"));
+    std::fs::rename(&machine, &aside).unwrap();
+    let lost = |device: &serde_json::Value| device["taints"][0]["key"] == "gpu.nvidia.com/gpu-lost";
+    rig.device("gpu-0", "gpu-0 lost", lost).await;
+    std::fs::rename(&aside, &machine).unwrap();
+    rig.device("gpu-0", "gpu-0 without a taint", |device| device["taints"].is_null()).await;
+}
+
+#[tokio::test]
+async fn a_gpu_that_is_lost_while_it_is_used_can_be_given_back() {
+    let rig = Rig::new(&gpus(1), &["--dynamic-mig", "true"]).await;
+    let scheduled = rig.pod("pod", "mig.nvidia.com", "", "").await;
+    let prepared = rig.prepare(&scheduled.pod).await.unwrap();
+    rig.fake.change(|machine| machine.gpus[0].lost = true).unwrap();
+    rig.kubelet.unprepare_pod(&prepared).await.unwrap();
+    assert_eq!(rig.books(), [] as [std::path::PathBuf; 0]);
+}
+
+#[tokio::test]
 async fn gpus_that_come_and_go_are_published_and_withdrawn() {
     let rig = Rig::new(&gpus(1), &[]).await;
     rig.devices(&["gpu-0"]).await;

@@ -7,6 +7,10 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod crashes;
 mod gpus;
 mod hardware;
+mod health;
+mod mig;
 mod rig;
+mod smoke;

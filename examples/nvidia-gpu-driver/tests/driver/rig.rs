@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dra_testkit::{
@@ -16,7 +16,10 @@ use dra_testkit::{
     scheduler::{Scheduled, Scheduler},
 };
 use fake_nvml::{Folder, Machine};
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
 use serde_json::Value;
 
 pub(crate) const DRIVER: &str = "gpu.nvidia.com";
@@ -64,6 +67,7 @@ impl Rig {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let rig = Self { api, kubelet, fake, _served: served, folders, options, process: None };
         rig.make_device_nodes(machine);
+        rig.make_sysfs(machine);
         rig
     }
 
@@ -79,19 +83,30 @@ impl Rig {
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         let mut command = Command::new(env!("CARGO_BIN_EXE_nvidia-gpu-driver"));
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        command.args(["--node-name", NODE, "--poll-interval", "1"]);
+        command.args(["--node-name", NODE]).env("POLL_INTERVAL", "1");
         for (option, value) in [
             ("--kubeconfig", self.folders.root().join("kubeconfig")),
             ("--kubelet-root", self.folders.kubelet()),
             ("--cdi-root", self.folders.cdi()),
-            ("--nvidia-driver-root", self.root()),
-            ("--nvidia-dev-root", self.folders.root().join("devices")),
-            ("--sysfs", self.folders.root().join("sys")),
-            ("--procfs", self.folders.root().join("proc")),
         ] {
             command.args([option.to_owned(), path(value)]);
         }
+        command.args(self.machine_options());
         self.process = Some(command.args(&self.options).spawn().unwrap());
+    }
+
+    /// Where the driver finds the machine.
+    pub(crate) fn machine_options(&self) -> Vec<String> {
+        let options = [
+            ("--nvidia-driver-root", self.root()),
+            ("--nvidia-dev-root", self.folders.root().join("devices")),
+            ("--sysfs", self.folders.root().join("sys")),
+            ("--procfs", self.fake.path().join("proc")),
+        ];
+        options
+            .iter()
+            .flat_map(|(option, value)| [(*option).to_owned(), value.display().to_string()])
+            .collect()
     }
 
     /// SIGKILL.
@@ -109,10 +124,6 @@ impl Rig {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.process = None;
-    }
-
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.process.as_mut().unwrap().try_wait().unwrap().is_none()
     }
 
     /// The root of NVIDIA's driver.
@@ -150,10 +161,16 @@ impl Rig {
         device.unwrap_or_else(|error| panic!("{error}: {:#?}; the log:\n{}", devices(&self.api), self.log()))
     }
 
-    /// A pod with a claim for devices of a class; `more` goes into the request, `config` into the claim.
+    /// A pod of two containers with a claim for a device of a class; `more` goes into the request, `config` into the claim.
     pub(crate) async fn pod(&self, name: &str, class: &str, more: &str, config: &str) -> Scheduled {
+        let requests = format!("[{{name: gpu, exactly: {{deviceClassName: {class}{more}}}}}]");
+        self.pod_with(name, &format!("requests: {requests}{config}")).await
+    }
+
+    /// The same with these fields of the claim's `spec.devices`.
+    pub(crate) async fn pod_with(&self, name: &str, devices: &str) -> Scheduled {
         let claim = format!(
-            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}, namespace: default}}\nspec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: {class}{more}}}}}]{config}}}}}"
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}, namespace: default}}\nspec: {{devices: {{{devices}}}}}"
         );
         self.api.apply_yaml(&claim).unwrap();
         let pod = format!(
@@ -167,6 +184,53 @@ impl Rig {
 
     pub(crate) async fn prepare(&self, pod: &Pod) -> Result<PreparedPod, String> {
         self.kubelet.prepare_pod(&self.api, pod).await.map_err(|error| error.to_string())
+    }
+
+    /// Tries again until the claims are prepared, as the kubelet does.
+    pub(crate) async fn prepare_in_the_end(&self, pod: &Pod) -> PreparedPod {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            match self.prepare(pod).await {
+                Ok(prepared) => return prepared,
+                Err(error) => assert!(Instant::now() < patience, "{error}; the log:\n{}", self.log()),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The same for their end.
+    pub(crate) async fn unprepare_in_the_end(&self, prepared: &PreparedPod) {
+        let patience = Instant::now() + PATIENCE;
+        while let Err(error) = self.kubelet.unprepare_pod(prepared).await {
+            assert!(Instant::now() < patience, "{error}; the log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Deletes a pod and its claim.
+    pub(crate) fn forget(&self, name: &str) {
+        self.api.remove::<Pod>(("default", name));
+        self.api.remove::<ResourceClaim>(("default", name));
+    }
+
+    /// Makes the GPUs what they were in the beginning.
+    pub(crate) fn reset_hardware(&self) {
+        fs::remove_file(self.fake.path().join("hardware.json")).unwrap();
+    }
+
+    /// What calls of NVML have done to each GPU: the file of the stand-in.
+    pub(crate) fn hardware(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.fake.path().join("hardware.json")).unwrap_or_default();
+        let hardware: Value = serde_json::from_str(&text).unwrap_or_default();
+        hardware["gpus"].as_object().into_iter().flatten().map(|(_, gpu)| gpu.clone()).collect()
+    }
+
+    /// GPU instances of all GPUs, each with the number of its compute instances.
+    pub(crate) fn instances(&self) -> Vec<(String, usize)> {
+        let hardware = self.hardware();
+        let instances = hardware.iter().flat_map(|gpu| gpu["instances"].as_array().into_iter().flatten());
+        let computes = |instance: &Value| instance["computeInstances"].as_array().map_or(0, Vec::len);
+        instances.map(|one| (one["name"].as_str().unwrap().to_owned(), computes(one))).collect()
     }
 
     /// What a container of the pod would look like.
@@ -189,8 +253,23 @@ impl Rig {
         fs::create_dir_all(dev.join("nvidia-caps")).unwrap();
         let own = machine.gpus.iter().map(|gpu| format!("nvidia{}", gpu.minor()));
         let common = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(str::to_owned);
-        for node in own.chain(common) {
+        let capabilities = (1..300).map(|number| format!("nvidia-caps/nvidia-cap{number}"));
+        for node in own.chain(common).chain(capabilities) {
             symlink("/dev/null", dev.join(node)).unwrap();
+        }
+    }
+
+    /// The first two GPUs are below one root complex, and each further two below another.
+    fn make_sysfs(&self, machine: &Machine) {
+        let devices = self.folders.root().join("sys/bus/pci/devices");
+        fs::create_dir_all(&devices).unwrap();
+        for gpu in &machine.gpus {
+            let address = format!("0000:{:02x}:00.0", 7 + 8 * gpu.number);
+            let root = format!("pci{:04x}:00", gpu.number / 2);
+            let folder = self.folders.root().join("sys/devices").join(&root).join(&address);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("numa_node"), "0\n").unwrap();
+            symlink(format!("../../../devices/{root}/{address}"), devices.join(&address)).unwrap();
         }
     }
 }
