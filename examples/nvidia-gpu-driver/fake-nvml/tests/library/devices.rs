@@ -1,12 +1,15 @@
 //! What is told of GPUs, through the real loader.
 
+use std::ffi::CStr;
+
 use fake_nvml::{Folder, Gpu, LIBRARY_NAME, Machine, Model, Text};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::InitFlags;
-use nvml_wrapper::enum_wrappers::device::Brand;
+use nvml_wrapper::enum_wrappers::device::{Brand, GpuVirtualizationMode};
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings as sys;
 
-use crate::support::{load, one_of_each};
+use crate::support::{load, one_of_each, raw, zeroed};
 
 #[test]
 fn the_system_tells_its_versions() {
@@ -156,4 +159,59 @@ fn a_name_that_is_not_utf8_is_handed_on_as_it_is() {
     let nvml = &loaded.nvml;
     let name = nvml.device_by_index(0).expect("a GPU").name();
     assert!(matches!(name, Err(NvmlError::Utf8Error(_))), "{name:?}");
+}
+
+#[test]
+fn sixteen_gpus_are_told_apart_and_seventeen_are_too_many() {
+    let machine = |count| Machine::new((0..count).map(|number| Gpu::new(Model::H200Sxm5_141Gb, number)));
+    let loaded = load(&machine(16));
+    let mut addresses: Vec<_> =
+        (0..16).map(|index| loaded.gpu(index).pci_info().expect("PCI").bus_id).collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 16);
+    let error = loaded.folder.change(|now| *now = machine(17)).expect_err("too many");
+    assert!(error.to_string().contains("17 GPUs"), "{error}");
+    assert_eq!(loaded.nvml.device_count().expect("count"), 16, "nothing changed");
+}
+
+#[test]
+fn older_functions_tell_what_the_newer_ones_do() {
+    let loaded = load(&one_of_each());
+    let mut memory: sys::nvmlMemory_t = zeroed();
+    raw!(loaded, nvmlDeviceGetMemoryInfo(loaded.handle(0), &raw mut memory)).expect("memory");
+    assert_eq!((memory.total, memory.free, memory.used), (40_960 << 20, 40_960 << 20, 0));
+    let mut version = 0;
+    raw!(loaded, nvmlSystemGetCudaDriverVersion(&raw mut version)).expect("version");
+    assert_eq!(version, loaded.nvml.sys_cuda_driver_version().expect("version"));
+}
+
+#[test]
+fn a_struct_of_another_version_is_refused_and_left_alone() {
+    let loaded = load(&one_of_each());
+    let mut memory: sys::nvmlMemory_v2_t = zeroed();
+    memory.version = 0x0300_0028;
+    let result = raw!(loaded, nvmlDeviceGetMemoryInfo_v2(loaded.handle(0), &raw mut memory));
+    assert_eq!((result, memory.total), (Err(25), 0));
+}
+
+#[test]
+fn a_gpu_tells_its_serial_number_persistence_and_virtualization() {
+    let loaded = load(&one_of_each());
+    let gpu = loaded.gpu(3);
+    assert_eq!(gpu.serial().expect("serial"), "1320000000003");
+    assert!(gpu.is_in_persistent_mode().expect("mode"));
+    assert_eq!(gpu.virtualization_mode().expect("mode"), GpuVirtualizationMode::Bare);
+}
+
+#[test]
+fn a_code_has_a_text() {
+    let loaded = load(&one_of_each());
+    let text = |code| {
+        let function = loaded.library().nvmlErrorString.as_ref().expect("the library has it");
+        // SAFETY: takes any number, and returns a string that lives as long as the library.
+        #[allow(unsafe_code, reason = "a call of C")]
+        unsafe { CStr::from_ptr(function(code)) }.to_str().expect("UTF-8").to_owned()
+    };
+    assert_eq!([0, 3, 15, 12_345].map(text), ["Success", "Not Supported", "GPU is lost", "Unknown Error"]);
 }
