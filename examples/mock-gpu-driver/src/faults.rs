@@ -7,6 +7,8 @@ use dra_kubeletplugin::{
     AllocatedClaim, AllocatedDevice, DeviceName, DriverName, HealthVersion, PluginError,
 };
 
+use crate::options::{Place, RunOptions};
+
 /// What is to go wrong, or otherwise than usual.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "For tests")]
@@ -52,6 +54,12 @@ impl Faults {
             None => Ok(()),
         }
     }
+}
+
+/// The options of the second driver in this process, if there is to be one.
+pub(crate) fn second_driver(first: &RunOptions) -> Option<RunOptions> {
+    let place = Place { driver_name: first.faults.second_driver.clone()?, ..first.place.clone() };
+    Some(RunOptions { place, metrics_address: None, health_address: None, ..first.clone() })
 }
 
 /// A version of the health service.

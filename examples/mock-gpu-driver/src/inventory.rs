@@ -62,6 +62,15 @@ impl Inventory {
         file::read(&text).with_context(|| format!("inventory {}", path.display()))
     }
 
+    /// The same devices, of which some are otherwise.
+    pub(crate) fn with_health(&self, said: &BTreeMap<DeviceName, DeviceHealth>) -> Self {
+        let of = |(name, health): (&DeviceName, &DeviceHealth)| {
+            (name.clone(), said.get(name).unwrap_or(health).clone())
+        };
+        let health = self.health.iter().map(of).collect();
+        Self { places: self.places.clone(), health, pool: self.pool.clone() }
+    }
+
     /// How each device is.
     pub(crate) fn health(&self) -> impl Iterator<Item = (&DeviceName, &DeviceHealth)> {
         self.health.iter()

@@ -7,10 +7,12 @@
 )]
 
 mod bad_input;
+mod binding;
 mod calls;
 mod demo;
 mod go_books;
 mod instance;
+mod profiles;
 mod program;
 mod release;
 mod show;
