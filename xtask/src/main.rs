@@ -55,7 +55,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
-        Task::Bench(options) => bench::run(&root, options),
+        Task::Bench(options) => bench::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }
