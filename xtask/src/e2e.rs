@@ -124,7 +124,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let run = Run { root, tools: &tools, options, keep: options.keep && legs.len() == 1 };
     let total = run.side_by_side(legs)?;
     if measures {
-        bench::run(root, bench::Options { quick: true })?;
+        bench::run(root, &bench::Options { quick: true, only: Vec::new() })?;
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     ensure!(total.failed == 0, "{} of the scenarios failed, see above", total.failed);

@@ -66,7 +66,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
-        Task::Bench(options) => bench::run(&root, options),
+        Task::Bench(options) => bench::run(&root, &options),
         Task::Chart => chart::run(&root),
         Task::Image(options) => image::run(&root, &options),
         Task::GpuSmoke(options) => gpu_smoke::run(&root, &options),

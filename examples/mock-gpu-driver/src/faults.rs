@@ -46,7 +46,9 @@ impl Faults {
     /// One of its devices is set to fail.
     pub(crate) async fn play(&self, claim: &AllocatedClaim) -> Result<(), PluginError> {
         let names = || claim.devices().iter().map(AllocatedDevice::device);
-        if self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name)) {
+        let slow = self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name));
+        // A timer is never less than a millisecond.
+        if slow && !self.prepare_delay.is_zero() {
             tokio::time::sleep(self.prepare_delay).await;
         }
         match names().find(|name| self.fail_prepare.contains(name)) {

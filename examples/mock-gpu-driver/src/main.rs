@@ -21,7 +21,8 @@ use std::process::ExitCode;
 
 use options::{Cli, Command};
 
-#[tokio::main]
+// Two threads, however many processors a node has: one goes on while a call of the driver keeps the other busy.
+#[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
