@@ -67,6 +67,9 @@ impl Item {
 
 /// Errors name the line and the path of the field.
 pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
+    // YAML takes nothing for an empty list, and half of a copied file may be nothing.
+    let is_empty = matches!(serde_yaml_ng::from_str::<Option<IgnoredAny>>(text), Ok(None));
+    ensure!(!is_empty, "the file is empty; a node without devices is the empty list `[]`");
     let items = Items::of(text);
     let listed = match items {
         Items::Devices => vec![FileSlice { devices: strict(text)?, ..FileSlice::default() }],
@@ -207,7 +210,8 @@ mod tests {
             ("- name: a\n- {".to_owned(), ": [1]: did not find expected node content"),
             ("- name: a\n---\n- name: b".to_owned(), "more than one document"),
             ("name: a".to_owned(), "line 1: invalid type: map, expected a sequence"),
-            (String::new(), "EOF"),
+            (String::new(), "the file is empty"),
+            ("# - name: a\n".to_owned(), "the file is empty"),
             ("- name: a\n\n- nam: b".to_owned(), "line 3: [1].nam: unknown field"),
             ("- name: a\n- attributes: {}".to_owned(), "line 2: [1]: "),
             ("- name: a\n- name: a".to_owned(), "line 2: [1]: there are two devices a"),
@@ -254,8 +258,9 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            let error = format!("{:#}", read(&text).unwrap_err());
-            assert!(error.contains(expected), "{text} gives {error:?}, not {expected:?}");
+            let error = read(&text).map(drop).map_err(|error| format!("{error:#}"));
+            let is_told = error.as_ref().is_err_and(|error| error.contains(expected));
+            assert!(is_told, "{text} gives {error:?}, not {expected:?}");
         }
     }
 }

@@ -51,7 +51,9 @@ pub(super) fn place(text: &str, path: &[Step]) -> String {
 /// The error names its place itself, in a form of its own.
 fn mistake(path: &str, error: &serde_yaml_ng::Error) -> anyhow::Error {
     let text = error.to_string();
-    let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+    // The way to an item of the outermost list begins with a dot there.
+    let text = text.strip_prefix('.').filter(|text| text.starts_with('[')).unwrap_or(&text);
+    let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(text);
     let text = text.rsplit_once(" at line ").map_or(text, |(what, _)| what);
     // What has not been read to its end has no name yet.
     let path = path.trim_end_matches(".?");
