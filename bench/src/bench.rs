@@ -42,10 +42,22 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// How long a driver gets to come to rest before its memory is read.
 const AT_REST: Duration = Duration::from_secs(1);
 
+/// A part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    Rounds,
+    Held,
+    Work,
+    Restarts,
+    Silence,
+}
+
 /// What a run works with.
 pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) quick: bool,
+    /// All parts if there are none.
+    pub(crate) only: Vec<Part>,
     /// The folder of our drivers, and that of the Go programs.
     pub(crate) binaries: PathBuf,
     pub(crate) helpers: PathBuf,
@@ -89,15 +101,27 @@ impl Bench {
         };
         say("making claims");
         run.claims = claims::make(&self.client, DRIVER, MANY + CLAIMS).await?;
-        run.rounds().await.context("rounds of calls")?;
-        run.held().await.context("many claims")?;
-        run.work().await.context("requests and syncs")?;
-        run.kubelet_restarts().await.context("restarts of the kubelet")?;
-        if !self.quick {
+        if self.wants(Part::Rounds) {
+            run.rounds().await.context("rounds of calls")?;
+        }
+        if self.wants(Part::Held) {
+            run.held().await.context("many claims")?;
+        }
+        if self.wants(Part::Work) {
+            run.work().await.context("requests and syncs")?;
+        }
+        if self.wants(Part::Restarts) {
+            run.kubelet_restarts().await.context("restarts of the kubelet")?;
+        }
+        if self.wants(Part::Silence) && !self.quick {
             run.silence().await.context("the first batch after silence")?;
         }
         claims::remove_all(&self.client).await?;
         Ok(run.samples)
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
     }
 
     fn load(&self, name: &str, folder: &Path) -> Load {

@@ -22,7 +22,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use bench::Bench;
+use bench::{Bench, Part};
 use environment::Environment;
 
 #[derive(Parser)]
@@ -31,6 +31,9 @@ struct Cli {
     /// Fewer rounds, and no waiting for minutes.
     #[arg(long)]
     quick: bool,
+    /// Only these parts; the figures of the others are missing in the report.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
     /// The version of the cluster.
     #[arg(long)]
     kubernetes: String,
@@ -68,6 +71,7 @@ async fn run(cli: Cli) -> Result<()> {
     let bench = Bench {
         client,
         quick: cli.quick,
+        only: cli.only,
         binaries: cli.binaries,
         helpers: cli.helpers,
         scratch: cli.scratch,

@@ -32,6 +32,7 @@ mod lost_calls;
 mod lost_drivers;
 mod manifests;
 mod metadata;
+mod nvidia;
 mod operations;
 mod pods;
 mod profiles;
@@ -51,6 +52,7 @@ mod turns;
 mod two_drivers;
 mod undone;
 pub(crate) mod updates;
+mod webhook;
 mod wiped_slices;
 
 use crate::scenario::Scenario;
@@ -66,6 +68,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         registration::scenarios(),
         refusal::scenarios(),
         state::scenarios(),
+        webhook::scenarios(),
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
@@ -98,6 +101,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         claim_status::scenarios(),
         doctor::scenarios(),
         profiles::scenarios(),
+        nvidia::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),

@@ -24,11 +24,14 @@ use crate::{
 };
 
 /// How much to measure.
-#[derive(Args, Clone, Copy)]
+#[derive(Args, Clone)]
 pub(crate) struct Options {
     /// Fewer rounds, and no waiting for minutes; the report goes to target/e2e/bench/ then.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Only these parts: rounds, held, work, restarts, silence. The report goes to target/e2e/bench/ then.
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
 }
 
 /// What was built.
@@ -44,7 +47,7 @@ struct Tools {
 ///
 /// # Errors
 /// Something could not be built, started or measured. A goal that is missed is none.
-pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let kubernetes = Version::NEWEST;
     cluster::check_needs(root, kubernetes)?;
     check_strace()?;
@@ -58,7 +61,8 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
     }
     fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
     cluster.up(root, &Start { programs: &programs, feature_gates: "", ends_with_us: true })?;
-    let report = if options.quick { place.join("benchmarks.md") } else { root.join("docs/benchmarks.md") };
+    let whole = !options.quick && options.only.is_empty();
+    let report = if whole { root.join("docs/benchmarks.md") } else { place.join("benchmarks.md") };
     let start = Instant::now();
     let measured = measure(&cluster, &tools, options, kubernetes, &scratch, &report, &commit(root)?);
     cluster.down()?;
@@ -72,7 +76,7 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
 fn measure(
     cluster: &Cluster,
     tools: &Tools,
-    options: Options,
+    options: &Options,
     kubernetes: Version,
     scratch: &Path,
     report: &Path,
@@ -91,6 +95,9 @@ fn measure(
     }
     if options.quick {
         command.push("--quick".into());
+    }
+    for part in &options.only {
+        command.extend(["--only".into(), part.into()]);
     }
     let mut command = cluster.inside(&command)?;
     let status = command.status().with_context(|| format!("running {command:?}"))?;

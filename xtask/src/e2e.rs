@@ -31,6 +31,7 @@ use plan::{Leg, SIDE_BY_SIDE, Suite, Tier};
 
 /// What to run.
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("chosen").multiple(true))]
 pub(crate) struct Options {
     /// `gate` runs before every merge, `full` before an issue counts as resolved.
     #[arg(long, value_enum, default_value_t = Tier::Gate)]
@@ -123,7 +124,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let run = Run { root, tools: &tools, options, keep: options.keep && legs.len() == 1 };
     let total = run.side_by_side(legs)?;
     if measures {
-        bench::run(root, bench::Options { quick: true })?;
+        bench::run(root, &bench::Options { quick: true, only: Vec::new() })?;
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     ensure!(total.failed == 0, "{} of the scenarios failed, see above", total.failed);

@@ -5,6 +5,7 @@ mod chart;
 mod cluster;
 mod codegen;
 mod e2e;
+mod gpu_smoke;
 mod helm;
 mod image;
 mod static_build;
@@ -43,6 +44,8 @@ enum Task {
     Chart,
     /// Build the mock driver's container image without Docker, as an archive for `ctr images import` or `podman load`.
     Image(image::Options),
+    /// Try the NVIDIA driver on the GPUs of this machine: what it publishes is held against what nvidia-smi tells.
+    GpuSmoke(gpu_smoke::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -63,9 +66,10 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
-        Task::Bench(options) => bench::run(&root, options),
+        Task::Bench(options) => bench::run(&root, &options),
         Task::Chart => chart::run(&root),
         Task::Image(options) => image::run(&root, &options),
+        Task::GpuSmoke(options) => gpu_smoke::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

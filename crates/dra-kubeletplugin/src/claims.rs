@@ -37,10 +37,10 @@ use std::{
 };
 
 // The model test can keep file work on its own thread: only so does a seed repeat what it did.
+#[cfg(not(test))]
+use crate::file_threads::run as spawn_blocking;
 #[cfg(test)]
 use model::spawn_blocking;
-#[cfg(not(test))]
-use tokio::task::spawn_blocking;
 
 use board::Board;
 use dra_cdi::{Directory, FileId, Kind};
@@ -69,14 +69,12 @@ pub(crate) use store::{Content, FileRecords, Found, RecordFile, Records, record_
 use crate::{
     background::TellError,
     claim_status::StatusWriter,
+    file_threads,
     lock::{FileLock, LockError},
     mutex::locked,
     names::ClaimUid,
     plugin::DriverPlugin,
 };
-
-/// File operations at once: enough for a disk to join their syncs, few enough to need few threads.
-const PARALLEL_IO: usize = 4;
 
 /// A temporary file of this age was left by a process that died: a write takes milliseconds.
 pub(crate) const NOBODY_WRITES_FOR: Duration = Duration::from_secs(60);
@@ -160,7 +158,7 @@ impl<P: DriverPlugin> Claims<P> {
         let (store, older, memory) =
             opened.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
         config.instance.have_read()?;
-        let permits = Arc::new(Semaphore::new(PARALLEL_IO));
+        let permits = Arc::new(Semaphore::new(file_threads::THREADS));
         Ok(Self {
             plugin: config.plugin,
             tell: config.tell,
@@ -241,7 +239,7 @@ impl Disk {
         let span = tracing::Span::current();
         let done = spawn_blocking(move || {
             let _entered = span.entered();
-            // Given back by whoever waits, not here: the next piece of work would find this thread busy and start another.
+            // Given back by whoever waits, so that those who come after it queue here, in order.
             (work(&*store, &cdi), permit)
         });
         let (outcome, _permit) = done.await.map_err(|_| Failure::Stopping)?;

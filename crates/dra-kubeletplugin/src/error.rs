@@ -69,9 +69,6 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// The system gives no thread.
-    #[error("starting a thread: {0}")]
-    Thread(#[source] io::Error),
     /// A socket cannot be made.
     #[error("making socket {}: {source}{}", path.display(), advice(source))]
     Socket {

@@ -13,6 +13,7 @@ mod config;
 mod digest;
 mod error;
 mod fault;
+mod file_threads;
 mod handle;
 mod health;
 mod held;

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::error::advice;
 
-pub(crate) use look::{Locked, holders, locked_parts};
+pub(crate) use look::{Holder, Locked, holders, locked_parts};
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]

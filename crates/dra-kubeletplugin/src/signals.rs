@@ -1,43 +1,53 @@
 //! When a process is asked to end. The library installs no handler by itself.
 
-use std::{io, process, thread};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
 use tokio::{
+    runtime,
     signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
 };
 
 /// The future completes at the first SIGTERM or SIGINT. A second one ends the process at once, with code 1, and so does
-/// the first if the future has been dropped by then.
+/// the first if the future has been dropped by then. The handler itself does that: a driver that blocks the runtime can
+/// be ended too.
 ///
 /// Signals are caught from the moment this returns: call it before [`start`](crate::start()), as a signal that comes
-/// earlier kills the process and leaves its sockets. They are waited for on a thread of their own: a driver that blocks the
-/// runtime can be ended too.
+/// earlier kills the process and leaves its sockets.
 ///
 /// # Errors
 ///
-/// The handlers or the thread cannot be made.
+/// The handlers cannot be made, or it is called outside of a tokio runtime.
+///
+/// # Panics
+///
+/// The runtime has no I/O: `enable_all` or `enable_io` gives it some.
 pub fn terminate() -> io::Result<impl Future<Output = ()> + Send> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let mut signals = {
-        let _entered = runtime.enter();
-        Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? }
-    };
+    runtime::Handle::try_current().map_err(io::Error::other)?;
+    let mut signals =
+        Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
+    let asked = Arc::new(AtomicBool::new(false));
+    for number in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds that nobody has asked yet, and notes that somebody has.
+        flag::register_conditional_shutdown(number, 1, Arc::clone(&asked))?;
+        flag::register(number, Arc::clone(&asked))?;
+    }
     tracing::debug!("SIGTERM and SIGINT stop the process from now on");
-    let (asked, first) = oneshot::channel();
-    thread::Builder::new().name("dra-signals".to_owned()).spawn(move || {
-        runtime.block_on(async move {
-            let name = signals.next().await;
-            tracing::info!(signal = name, "stopping; a second signal ends the process at once");
-            if asked.send(()).is_ok() {
-                let name = signals.next().await;
-                tracing::error!(signal = name, "second signal: ending at once");
-            }
-            process::exit(1)
-        })
-    })?;
-    // The sender is only dropped with the process.
-    Ok(async { first.await.unwrap_or_default() })
+    let unheard = Unheard(asked);
+    Ok(async move {
+        let name = signals.next().await;
+        tracing::info!(signal = name, "stopping; a second signal ends the process at once");
+        drop(unheard);
+    })
 }
 
 struct Signals {
@@ -51,5 +61,14 @@ impl Signals {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
         }
+    }
+}
+
+/// Once it is dropped, nobody stops at a signal any more.
+struct Unheard(Arc<AtomicBool>);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }

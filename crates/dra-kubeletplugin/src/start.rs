@@ -20,6 +20,7 @@ use crate::{
         OpenError,
     },
     error::StartError,
+    file_threads,
     handle::Handle,
     health::{HealthReporter, HealthVersion, Tainting},
     node_events,
@@ -58,7 +59,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         .map_err(|source| StartError::BootId { path: BOOT_ID.into(), source })?;
     let plugin = Arc::new(plugin);
     let metrics = Metrics::new();
-    let tell = hand_errors_to(Arc::clone(&plugin), metrics.clone()).map_err(StartError::Thread)?;
+    let tell = hand_errors_to(Arc::clone(&plugin), metrics.clone());
     let instance = join_instances(&options, &paths.data).await?;
     let listeners = bind_operations(&options.operations)?;
     let claims =
@@ -192,7 +193,7 @@ async fn open_claims<P: DriverPlugin>(
     let deadline = Instant::now() + INSTANCE_PATIENCE;
     let kind = Kind::for_driver(options.driver.as_str())?;
     let (root, of_kind) = (options.cdi_root.clone(), kind.clone());
-    let opened = tokio::task::spawn_blocking(move || {
+    let opened = file_threads::run(move || {
         let cdi = Directory::open(root, of_kind)?;
         cdi.sweep_temps(NOBODY_WRITES_FOR)?;
         Ok::<_, dra_cdi::Error>(cdi)

@@ -17,7 +17,7 @@ pub use counters::{CounterConsumption, CounterSet};
 pub use node_allocatable::{NodeAllocatable, NodeAllocatableMapping};
 pub(crate) use sorted_map::SortedMap;
 pub(crate) use taint::whole_seconds;
-pub use taint::{Taint, TaintEffect};
+pub use taint::{Taint, TaintEffect, UnknownTaintEffect};
 
 use crate::{DeviceName, InvalidName, NodeName, QualifiedName, Quantity};
 

@@ -3,6 +3,9 @@
 //!
 //! The driver itself does not run: it would put right what is written here.
 
+mod claims;
+mod slices;
+
 use std::{collections::BTreeSet, fmt::Debug};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,7 +16,7 @@ use k8s_openapi::{
         core::v1::{Node, Pod, Secret},
         events::v1::Event,
         rbac::v1::{ClusterRole, PolicyRule, Role},
-        resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+        resource::v1::{DeviceClass, ResourceClaim},
     },
 };
 use kube::{
@@ -22,8 +25,9 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions},
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::claims::Claims;
 use super::gpu::DRIVER;
 use crate::{
     account::Account,
@@ -62,14 +66,16 @@ async fn rights(cx: &Context) -> Result<()> {
     let claims = Claims::make(cx).await?;
 
     let mut used = Used::default();
-    slices_of_the_own_node(&driver.client, &mut used).await?;
+    slices::of_the_own_node(&driver.client, &mut used).await?;
     claims.of_the_own_node(&driver.client, &mut used).await?;
     node_events_and_health(&driver.client, &mut used).await?;
     let [events, health] = ["events", "health"].map(|role| format!("{}-{role}", chart::NAME));
     let namespaced = [("default", events.as_str()), (chart::NAMESPACE, &health)];
     ensure_all_used(&used, cx, chart::NAME, &namespaced).await?;
 
-    refused_slices(cx, &driver.client).await?;
+    slices::wait_for_the_policy(&driver.client).await?;
+    slices::of_others_are_refused(cx, &driver.client).await?;
+    claims.wait_for_the_policy(&driver.client).await?;
     claims.refused(&driver.client).await?;
     refused_others(cx, &driver.client).await?;
 
@@ -168,160 +174,6 @@ async fn refused<T>(what: &str, told: &str, call: impl Future<Output = kube::Res
             Ok(())
         }
         Err(error) => Err(error).with_context(|| format!("{what} should be forbidden")),
-    }
-}
-
-fn slice(name: &str, driver: &str, node: Option<&str>) -> Result<ResourceSlice> {
-    let mut slice = json!({
-        "metadata": {"name": name},
-        "spec": {
-            "driver": driver, "devices": [{"name": "gpu-0"}],
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-        },
-    });
-    match node {
-        Some(node) => slice["spec"]["nodeName"] = node.into(),
-        None => slice["spec"]["allNodes"] = true.into(),
-    }
-    Ok(serde_json::from_value(slice)?)
-}
-
-async fn slices_of_the_own_node(client: &Client, used: &mut Used) -> Result<()> {
-    const KIND: &str = "resourceslices";
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let own = slice("own", DRIVER, Some(node::NAME))?;
-    let made = used.allowed("create", KIND, slices.create(&PostParams::default(), &own)).await?;
-    used.allowed("get", KIND, slices.get("own")).await?;
-    used.allowed("list", KIND, slices.list(&ListParams::default())).await?;
-    used.allowed("watch", KIND, first_event(&slices)).await?;
-    let mut changed = made;
-    changed.spec.pool.generation = 2;
-    used.allowed("update", KIND, slices.replace("own", &PostParams::default(), &changed)).await?;
-    used.allowed("delete", KIND, slices.delete("own", &DeleteParams::default())).await?;
-    Ok(())
-}
-
-async fn refused_slices(cx: &Context, client: &Client) -> Result<()> {
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let create = |name: &'static str, driver: &str, node: Option<&str>| {
-        let (slices, slice) = (slices.clone(), slice(name, driver, node));
-        async move { slices.create(&PostParams::default(), &slice.map_err(into_kube)?).await }
-    };
-    let told = "slice of node 'node-2', but the token is that of a pod on node 'node-1'";
-    refused("a slice of another node", told, create("a", DRIVER, Some(OTHER_NODE))).await?;
-    refused("a slice of all nodes", "slice of node ''", create("b", DRIVER, None)).await?;
-    refused(
-        "a slice of another driver",
-        "devices of gpu.example.com only",
-        create("c", OTHER_DRIVER, Some(node::NAME)),
-    )
-    .await?;
-
-    let all: Api<ResourceSlice> = Api::all(cx.client.clone());
-    let there = slice("of-another-node", DRIVER, Some(OTHER_NODE))?;
-    let mut there = all.create(&PostParams::default(), &there).await?;
-    there.spec.pool.generation = 2;
-    let (post, delete) = (PostParams::default(), DeleteParams::default());
-    refused("updating another node's slice", told, slices.replace("of-another-node", &post, &there)).await?;
-    refused("deleting another node's slice", told, slices.delete("of-another-node", &delete)).await?;
-    all.delete("of-another-node", &DeleteParams::default()).await?;
-    Ok(())
-}
-
-fn into_kube(error: anyhow::Error) -> kube::Error {
-    kube::Error::Service(error.into())
-}
-
-/// Claims that are allocated, each with a device of this driver and one of another.
-struct Claims<'a> {
-    cx: &'a Context,
-}
-
-const HERE: &str = "here";
-const THERE: &str = "there";
-
-impl<'a> Claims<'a> {
-    async fn make(cx: &'a Context) -> Result<Self> {
-        for (name, node) in [(HERE, node::NAME), (THERE, OTHER_NODE)] {
-            let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": DRIVER}});
-            let claim: ResourceClaim = serde_json::from_value(json!({
-                "metadata": {"name": name},
-                "spec": {"devices": {"requests": [request("gpu"), request("nic")]}},
-            }))?;
-            let claims = cx.api::<ResourceClaim>();
-            claims.create(&PostParams::default(), &claim).await.context("making a claim")?;
-            let on_node = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-            let result = |request: &str, driver: &str| json!({"request": request, "driver": driver, "pool": node, "device": request});
-            let allocation = json!({"status": {"allocation": {
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
-                "devices": {"results": [result("gpu", DRIVER), result("nic", OTHER_DRIVER)]},
-            }}});
-            let allocated =
-                claims.patch_status(name, &PatchParams::default(), &Patch::Merge(allocation)).await;
-            allocated.with_context(|| format!("allocating {name}"))?;
-        }
-        Ok(Self { cx })
-    }
-
-    fn seen_by(&self, client: &Client) -> Api<ResourceClaim> {
-        Api::namespaced(client.clone(), &self.cx.namespace)
-    }
-
-    /// Writes the entry of a driver's device, as the SDK does.
-    async fn write(&self, client: &Client, claim: &str, driver: &str) -> kube::Result<ResourceClaim> {
-        let (pool, device) = (
-            if claim == HERE { node::NAME } else { OTHER_NODE },
-            if driver == DRIVER { "gpu" } else { "nic" },
-        );
-        let entry = json!({"driver": driver, "pool": pool, "device": device, "data": {"a": 1}});
-        let patch = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-            "metadata": {"name": claim}, "status": {"devices": [entry]},
-        });
-        let params = PatchParams::apply(driver).force();
-        self.seen_by(client).patch_status(claim, &params, &Patch::Apply(patch)).await
-    }
-
-    async fn merge(&self, client: &Client, claim: &str, status: Value) -> kube::Result<ResourceClaim> {
-        let patch = Patch::Merge(json!({"status": status}));
-        self.seen_by(client).patch_status(claim, &PatchParams::default(), &patch).await
-    }
-
-    async fn of_the_own_node(&self, client: &Client, used: &mut Used) -> Result<()> {
-        used.allowed("get", "resourceclaims", self.seen_by(client).get(HERE)).await?;
-        used.allowed("patch", "resourceclaims/status", self.write(client, HERE, DRIVER)).await?;
-        let right = "associated-node:patch";
-        used.allowed(right, "resourceclaims/driver", self.write(client, HERE, DRIVER)).await.map(drop)
-    }
-
-    async fn of_any_node(&self, client: &Client, used: &mut Used) -> Result<()> {
-        const KIND: &str = "resourceclaims";
-        let claims = self.seen_by(client);
-        used.allowed("get", KIND, claims.get(THERE)).await?;
-        let all: Api<ResourceClaim> = Api::all(client.clone());
-        used.allowed("list", KIND, all.list(&ListParams::default())).await?;
-        used.allowed("watch", KIND, first_event(&all)).await?;
-        used.allowed("patch", "resourceclaims/status", self.write(client, THERE, DRIVER)).await?;
-        let right = "arbitrary-node:patch";
-        used.allowed(right, "resourceclaims/driver", self.write(client, THERE, DRIVER)).await.map(drop)
-    }
-
-    /// What is refused to the driver: whatever is of another node, and what is refused to all.
-    async fn refused(&self, client: &Client) -> Result<()> {
-        let of_another_node = self.write(client, THERE, DRIVER);
-        refused("an entry in the status of another node's claim", "", of_another_node).await?;
-        self.refused_to_all(client).await
-    }
-
-    async fn refused_to_all(&self, client: &Client) -> Result<()> {
-        refused("an entry of another driver", "", self.write(client, HERE, OTHER_DRIVER)).await?;
-        let deallocated = self.merge(client, HERE, json!({"allocation": null, "devices": null}));
-        refused("deallocating a claim", "", deallocated).await?;
-        let pod = json!({"resource": "pods", "name": "p", "uid": "u"});
-        let reserved = self.merge(client, HERE, json!({"reservedFor": [pod]}));
-        refused("reserving a claim", "", reserved).await?;
-        let (claims, params) = (self.seen_by(client), DeleteParams::default());
-        refused("deleting a claim", "cannot delete", claims.delete(HERE, &params)).await
     }
 }
 

@@ -35,7 +35,7 @@ struct Cli {
     node_name: NodeName,
 }
 
-#[tokio::main]
+#[tokio::main(worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let node = Cli::parse().node_name;

@@ -7,6 +7,7 @@ mod timeline;
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
+use clap::Args;
 use dra_testkit::{
     TempNode,
     api::ApiServer,
@@ -23,7 +24,6 @@ use self::{
     driver::DriverProcess,
     timeline::{Event, PublishedDevice, Timeline},
 };
-use crate::options::DemoOptions;
 
 /// The objects are in files that a real cluster takes too.
 const DEVICE_CLASS: &str = include_str!("../demo/device-class.yaml");
@@ -33,6 +33,14 @@ const POD: &str = include_str!("../demo/pod.yaml");
 const DRIVER: &str = "gpu.example.com";
 const NODE: &str = "node-1";
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How the demo is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoOptions {
+    /// Print each event as a line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) async fn demo(options: DemoOptions) -> anyhow::Result<()> {
     let mut timeline = Timeline::new(options.json);

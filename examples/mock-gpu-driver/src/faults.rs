@@ -7,6 +7,8 @@ use dra_kubeletplugin::{
     AllocatedClaim, AllocatedDevice, DeviceName, DriverName, HealthVersion, PluginError,
 };
 
+use crate::options::{Place, RunOptions};
+
 /// What is to go wrong, or otherwise than usual.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "For tests")]
@@ -44,7 +46,9 @@ impl Faults {
     /// One of its devices is set to fail.
     pub(crate) async fn play(&self, claim: &AllocatedClaim) -> Result<(), PluginError> {
         let names = || claim.devices().iter().map(AllocatedDevice::device);
-        if self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name)) {
+        let slow = self.slow_devices.is_empty() || names().any(|name| self.slow_devices.contains(name));
+        // A timer is never less than a millisecond.
+        if slow && !self.prepare_delay.is_zero() {
             tokio::time::sleep(self.prepare_delay).await;
         }
         match names().find(|name| self.fail_prepare.contains(name)) {
@@ -52,6 +56,12 @@ impl Faults {
             None => Ok(()),
         }
     }
+}
+
+/// The options of the second driver in this process, if there is to be one.
+pub(crate) fn second_driver(first: &RunOptions) -> Option<RunOptions> {
+    let place = Place { driver_name: first.faults.second_driver.clone()?, ..first.place.clone() };
+    Some(RunOptions { place, metrics_address: None, health_address: None, ..first.clone() })
 }
 
 /// A version of the health service.

@@ -33,13 +33,32 @@ impl GoDevice {
     }
 }
 
+/// The claims in the books; none without books.
+pub(crate) async fn claims(
+    books: Option<&GoBooks>,
+    which: Adopt<'_>,
+) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
+    match books {
+        Some(books) => books.claims(which).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Takes a claim out of the books, if there are any.
+pub(crate) async fn strike(books: Option<&GoBooks>, claim: &ClaimUid) -> Result<(), PluginError> {
+    match books {
+        Some(books) => books.strike(claim).await,
+        None => Ok(()),
+    }
+}
+
 impl GoBooks {
     pub(crate) fn new(checkpoint: PathBuf, driver: DriverName) -> Self {
         Self { checkpoint, driver }
     }
 
     /// The claims in the books. Without a file there are none: the Go driver writes it with its first claim.
-    pub(crate) async fn claims(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
+    async fn claims(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
         let one = match which {
             Adopt::Claim(uid) => Some(uid.clone()),
             // Whatever else there will be to ask for: the SDK picks what it needs.
@@ -59,7 +78,7 @@ impl GoBooks {
     /// Takes a claim out of the books. One that is not in them is a success.
     ///
     /// The Go driver cannot be at them meanwhile: the SDK holds a part of the lock that its helper takes as a whole.
-    pub(crate) async fn strike(&self, claim: &ClaimUid) -> Result<(), PluginError> {
+    async fn strike(&self, claim: &ClaimUid) -> Result<(), PluginError> {
         let claim = claim.clone();
         self.off_the_workers(move |books| {
             if !books.checkpoint.exists() {

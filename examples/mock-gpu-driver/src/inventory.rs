@@ -2,6 +2,7 @@
 
 mod file;
 mod watch;
+mod yaml;
 
 use std::{
     collections::BTreeMap,
@@ -50,15 +51,24 @@ impl Inventory {
         Ok(receiver)
     }
 
-    /// What a JSON file lists: slices, each with `devices` or `sharedCounters` as in a `ResourceSlice`'s spec. They are
-    /// published as they are. `health` of a slice says how some of its devices are:
+    /// What a YAML file lists: devices as in a `ResourceSlice`'s spec, or slices, each with `devices` or `sharedCounters`,
+    /// which are published as they are. `health` of a slice says how some of its devices are:
     /// `{"gpu-1": {"status": "Unhealthy", "message": "fell off the bus"}}`.
     ///
     /// # Errors
-    /// The file cannot be read, or says something that would not be published; the error names file and field.
+    /// The file cannot be read, or says something that would not be published; the error names file, line and field.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("inventory {}", path.display()))?;
         file::read(&text).with_context(|| format!("inventory {}", path.display()))
+    }
+
+    /// The same devices, of which some are otherwise.
+    pub(crate) fn with_health(&self, said: &BTreeMap<DeviceName, DeviceHealth>) -> Self {
+        let of = |(name, health): (&DeviceName, &DeviceHealth)| {
+            (name.clone(), said.get(name).unwrap_or(health).clone())
+        };
+        let health = self.health.iter().map(of).collect();
+        Self { places: self.places.clone(), health, pool: self.pool.clone() }
     }
 
     /// How each device is.

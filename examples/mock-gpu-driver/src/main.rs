@@ -3,6 +3,7 @@
 mod binding_controller;
 #[cfg(feature = "demo")]
 mod demo;
+mod extras;
 mod faults;
 mod go_books;
 mod health_pod;
@@ -14,23 +15,29 @@ mod profile;
 mod run;
 mod state;
 mod status;
+mod webhook;
 
 use std::process::ExitCode;
 
-use options::{Cli, Command, StateCommand};
+use options::{Cli, Command};
 
-#[tokio::main]
+// Two threads, however many processors a node has: one goes on while a call of the driver keeps the other busy.
+#[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Run(options) => run::run(*options).await,
-        Command::State(StateCommand::Show(options)) => return state::show(options).await,
-        Command::State(StateCommand::Repair(options)) => state::repair(options).await,
-        Command::State(StateCommand::Release(options)) => state::release(options).await,
+        Command::State(command) => return state::run(command).await,
+        Command::Webhook(options) => webhook::run(options).await,
         Command::BindingController(options) => binding_controller::run(options).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::demo(options).await,
     };
+    exit_code(outcome)
+}
+
+/// Tells of an error, in one line.
+fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

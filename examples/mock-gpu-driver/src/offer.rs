@@ -7,69 +7,42 @@ use dra_kubeletplugin::{
 };
 use tokio::sync::watch;
 
-use crate::{health_pod::Overrides, inventory::Inventory};
+use crate::inventory::Inventory;
 
-/// Keeps the devices of this node offered as they are.
-pub(crate) struct Offer {
-    pub(crate) pool: PoolName,
-    pub(crate) wishes: Wishes,
-    pub(crate) health: HealthReporter,
-    pub(crate) registration: watch::Receiver<Registration>,
-    pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
-    /// What is to be said of some devices instead.
-    pub(crate) overrides: watch::Receiver<Overrides>,
+/// Where the devices of this node are offered.
+struct Offer {
+    pool: PoolName,
+    wishes: Wishes,
+    health: HealthReporter,
+}
+
+/// Offers the devices now, and again whenever they are others or otherwise.
+pub(crate) fn keep(handle: &Handle, pool: PoolName, mut inventory: watch::Receiver<Arc<Inventory>>) {
+    let offer = Offer { pool, wishes: handle.wishes(), health: handle.health() };
+    let mut offered = Arc::clone(&inventory.borrow_and_update());
+    tokio::spawn(log_published(handle.registration(), offer.say(&offered)));
+    tokio::spawn(async move {
+        while inventory.changed().await.is_ok() {
+            let next = Arc::clone(&inventory.borrow_and_update());
+            offer.say(&next);
+            for (gone, _) in offered.health().filter(|(name, _)| next.device(name).is_none()) {
+                offer.health.forget(&offer.device(gone));
+            }
+            offered = next;
+            tracing::info!("the inventory has changed");
+        }
+    });
 }
 
 impl Offer {
-    pub(crate) fn new(
-        handle: &Handle,
-        pool: PoolName,
-        inventory: watch::Receiver<Arc<Inventory>>,
-        overrides: watch::Receiver<Overrides>,
-    ) -> Self {
-        let (wishes, health) = (handle.wishes(), handle.health());
-        Self { pool, wishes, health, registration: handle.registration(), inventory, overrides }
-    }
-
-    /// Offers the devices now, and again whenever something is different.
-    pub(crate) fn keep(mut self) {
-        let mut offered = Arc::clone(&self.inventory.borrow_and_update());
-        tokio::spawn(log_published(self.registration.clone(), self.offer(&offered)));
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    () = changed(&mut self.inventory) => tracing::info!("the inventory has changed"),
-                    () = changed(&mut self.overrides) => tracing::info!("the annotations of health have changed"),
-                }
-                let inventory = Arc::clone(&self.inventory.borrow_and_update());
-                self.offer(&inventory);
-                for (gone, _) in offered.health().filter(|(name, _)| inventory.device(name).is_none()) {
-                    self.health.forget(&self.device(gone));
-                }
-                offered = inventory;
-            }
-        });
-    }
-
     /// Says how the devices are, and then which there are: so one that does not work is tainted from the first moment.
-    fn offer(&self, inventory: &Inventory) -> Ticket {
-        let overrides = self.overrides.borrow().clone();
-        let health = inventory
-            .health()
-            .map(|(name, health)| (self.device(name), overrides.get(name).unwrap_or(health).clone()));
-        self.health.report_all(health);
+    fn say(&self, inventory: &Inventory) -> Ticket {
+        self.health.report_all(inventory.health().map(|(name, health)| (self.device(name), health.clone())));
         self.wishes.publish(DriverResources::new().pool(self.pool.clone(), inventory.pool().clone()))
     }
 
     fn device(&self, name: &DeviceName) -> DeviceRef {
         DeviceRef::new(self.pool.clone(), name.clone())
-    }
-}
-
-/// Waits for another value: for ever, if there will be none.
-async fn changed<T>(value: &mut watch::Receiver<T>) {
-    if value.changed().await.is_err() {
-        let () = std::future::pending().await;
     }
 }
 

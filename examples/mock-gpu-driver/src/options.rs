@@ -3,13 +3,17 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use dra_kubeletplugin::{ClaimUid, DriverName, NodeName, resourceslice::TaintEffect};
+use dra_kubeletplugin::{DriverName, NodeName, TaintEffect};
 
+#[cfg(feature = "demo")]
+use crate::demo::DemoOptions;
 use crate::{
     binding_controller::ControllerOptions,
+    extras::Extras,
     faults::Faults,
-    health_pod::PodName,
     profile::{DeviceProfile, ProfileOptions},
+    state::StateCommand,
+    webhook::WebhookOptions,
 };
 
 #[derive(Debug, Parser)]
@@ -39,6 +43,8 @@ pub(crate) enum Command {
     /// Show the driver's state on this node, or put it right.
     #[command(subcommand)]
     State(StateCommand),
+    /// Read the configuration of claims and claim templates when they are written, and refuse what prepare would.
+    Webhook(WebhookOptions),
     /// Say of devices that they are ready, for pods that wait for that (`--binding-conditions`).
     BindingController(ControllerOptions),
     /// Show the whole path of a GPU into a container, with stand-ins for kubelet, API server and runtime.
@@ -58,23 +64,13 @@ pub(crate) struct RunOptions {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) devices: ProfileOptions,
-    /// JSON file with the slices to publish and the health of their devices, instead of `--num-devices`; read again when
-    /// it changes.
-    #[arg(long, env = "INVENTORY", value_name = "FILE")]
-    pub(crate) inventory: Option<PathBuf>,
-    /// Pod whose annotations `health.example.com/<device>` say how devices are: healthy, unhealthy or unknown. Usually the
-    /// driver's own, which it has to be allowed to get, list and watch.
-    #[arg(long, env = "HEALTH_POD", value_name = "NAMESPACE/NAME")]
-    pub(crate) health_pod: Option<PodName>,
-    /// Taint devices that do not work, with the key `<driver name>/unhealthy`; without it they are only reported.
+    /// Taint devices that do not work, with the key `<driver name>/unhealthy`: None, `NoSchedule` or `NoExecute`. Without it
+    /// they are only reported.
     #[arg(long, env = "TAINT_UNHEALTHY", value_name = "EFFECT")]
-    pub(crate) taint_unhealthy: Option<Effect>,
+    pub(crate) taint_unhealthy: Option<TaintEffect>,
     /// UID of the driver's pod: turns rolling updates on.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub(crate) pod_uid: Option<String>,
-    /// Checkpoint of the driver on the Go helper that served this node before: its claims are taken over.
-    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
-    pub(crate) adopt_from: Option<PathBuf>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
     #[arg(long, env = "METRICS_ADDRESS", value_name = "IP:PORT")]
     pub(crate) metrics_address: Option<SocketAddr>,
@@ -91,52 +87,9 @@ pub(crate) struct RunOptions {
     #[arg(long, env = "DESCRIBE_DEVICES", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub(crate) describe_devices: bool,
     #[command(flatten)]
+    pub(crate) extras: Extras,
+    #[command(flatten)]
     pub(crate) faults: Faults,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum StateCommand {
-    /// Show records, CDI files, locks, sockets and instances, and what of it is inconsistent. Changes nothing, and works beside
-    /// a running driver. Exit code 0: all is well; 1: something is inconsistent; 2: it could not look.
-    Show(ShowOptions),
-    /// Put aside records that cannot be read, once nothing uses their devices. Works beside a running driver.
-    Repair(Place),
-    /// Let go of claims before the driver leaves the node for good, as for the driver that was there before it. The driver
-    /// has to be stopped; no API server is needed.
-    Release(ReleaseOptions),
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ShowOptions {
-    #[command(flatten)]
-    pub(crate) place: Place,
-    /// Print one JSON object in place of tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// For tests: which boot of the machine this is, instead of what the kernel says.
-    #[arg(long, env = "BOOT_ID", value_name = "ID")]
-    pub(crate) boot_id: Option<String>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ReleaseOptions {
-    #[command(flatten)]
-    pub(crate) place: Place,
-    /// Node that this driver runs on.
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    pub(crate) node_name: NodeName,
-    /// Checkpoint of the driver on the Go helper, as the driver was given it.
-    #[arg(long, env = "ADOPT_FROM", value_name = "FILE")]
-    pub(crate) adopt_from: Option<PathBuf>,
-    /// Let go of all claims.
-    #[arg(long, conflicts_with = "claim", required_unless_present = "claim")]
-    pub(crate) all: bool,
-    /// UID of a claim to let go of; may be given several times.
-    #[arg(long, value_name = "UID")]
-    pub(crate) claim: Vec<ClaimUid>,
-    /// For tests: which boot of the machine this is, instead of what the kernel says.
-    #[arg(long, env = "BOOT_ID", value_name = "ID")]
-    pub(crate) boot_id: Option<String>,
 }
 
 /// Which driver, and where on the node its files are.
@@ -158,42 +111,12 @@ pub(crate) struct Place {
     pub(crate) cdi_root: PathBuf,
 }
 
-#[cfg(feature = "demo")]
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DemoOptions {
-    /// Print each event as a line of JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
     /// One JSON object for each line.
     Json,
-}
-
-/// What a taint does, spelled as in the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "PascalCase")]
-pub(crate) enum Effect {
-    /// The taint only informs.
-    None,
-    /// The device is given to no more pods.
-    NoSchedule,
-    /// Pods that have the device are evicted too.
-    NoExecute,
-}
-
-impl From<Effect> for TaintEffect {
-    fn from(effect: Effect) -> Self {
-        match effect {
-            Effect::None => Self::None,
-            Effect::NoSchedule => Self::NoSchedule,
-            Effect::NoExecute => Self::NoExecute,
-        }
-    }
 }
 
 #[cfg(test)]

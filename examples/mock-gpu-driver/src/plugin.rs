@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     faults::Faults,
-    go_books::GoBooks,
+    go_books::{self, GoBooks},
     inventory::Inventory,
     profile::{DeviceProfile, Profile},
     status,
@@ -62,10 +62,7 @@ impl DriverPlugin for MockDriver {
     async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
         let names = claim.devices.iter().map(|held| &held.device_ref().device);
         tracing::debug!(claim = %claim.claim, devices = list(names), reason = ?claim.reason, "unprepare");
-        match &self.go_books {
-            Some(books) => books.strike(&claim.claim.uid).await,
-            None => Ok(()),
-        }
+        go_books::strike(self.go_books.as_ref(), &claim.claim.uid).await
     }
 
     fn validate(&self, config: &OpaqueConfig) -> Result<(), ConfigError> {
@@ -77,10 +74,7 @@ impl DriverPlugin for MockDriver {
     }
 
     async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<()>>, PluginError> {
-        match &self.go_books {
-            Some(books) => books.claims(which).await,
-            None => Ok(Vec::new()),
-        }
+        go_books::claims(self.go_books.as_ref(), which).await
     }
 }
 

@@ -5,27 +5,19 @@ use std::path::Path;
 use anyhow::Context as _;
 use dra_kubeletplugin::{HealthTaints, Options, kube, signals};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    go_books::GoBooks,
-    health_pod,
-    inventory::Inventory,
-    offer::Offer,
-    options::{LogFormat, Place, RunOptions},
+    faults, offer,
+    options::{LogFormat, RunOptions},
     plugin::MockDriver,
 };
 
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
-    match options.faults.second_driver.clone() {
+    match faults::second_driver(&options) {
         None => serve(options).await,
-        Some(driver_name) => {
-            let place = Place { driver_name, ..options.place.clone() };
-            let second = RunOptions { place, metrics_address: None, health_address: None, ..options.clone() };
-            tokio::try_join!(serve(options), serve(second)).map(drop)
-        }
+        Some(second) => tokio::try_join!(serve(options), serve(second)).map(drop),
     }
 }
 
@@ -34,16 +26,12 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
     let client = client(options.kubeconfig.as_deref()).await?;
     let (driver, node) = (options.place.driver_name.clone(), options.node_name.clone());
     let devices = options.place.device_profile.build(&driver, &node, &options.devices);
-    let inventory = Inventory::follow(options.inventory.clone(), || devices.pool())?;
-    let overrides = match options.health_pod.clone() {
-        Some(pod) => health_pod::follow(client.clone(), pod),
-        None => watch::channel(health_pod::Overrides::new()).1,
-    };
+    let inventory = options.extras.inventory(&client, || devices.pool())?;
     let plugin = MockDriver {
         profile: options.place.device_profile,
         devices,
         inventory: inventory.clone(),
-        go_books: options.adopt_from.clone().map(|file| GoBooks::new(file, driver.clone())),
+        go_books: options.extras.go_books(&driver),
         driver,
         node: node.clone(),
         describes_devices: options.describe_devices,
@@ -51,14 +39,14 @@ async fn serve(options: RunOptions) -> anyhow::Result<()> {
     };
     let handle = settings(options, client).start(plugin).await?;
     tracing::info!("serving the kubelet");
-    Offer::new(&handle, node.as_str().parse()?, inventory, overrides).keep();
+    offer::keep(&handle, node.as_str().parse()?, inventory);
     Ok(handle.shutdown_on(stop).await?)
 }
 
 fn settings(options: RunOptions, client: kube::Client) -> Options {
     let taint = options.taint_unhealthy.map(|effect| {
         let key = format!("{}/unhealthy", options.place.driver_name);
-        HealthTaints::new(key).effect(effect.into())
+        HealthTaints::new(key).effect(effect)
     });
     let mut settings = Options::new(options.place.driver_name, options.node_name, client)
         .kubelet_root(&options.place.kubelet_root)

@@ -1,5 +1,7 @@
 //! Commands for the person who has to put a node right.
 
+mod options;
+
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -13,18 +15,24 @@ use dra_kubeletplugin::{
 };
 use tokio::sync::watch;
 
+pub(crate) use options::StateCommand;
+use options::{ReleaseOptions, ShowOptions};
+
 use crate::{
-    faults::Faults,
-    go_books::GoBooks,
-    inventory::Inventory,
-    one_line,
-    options::{Place, ReleaseOptions, ShowOptions},
-    plugin::MockDriver,
-    profile::ProfileOptions,
+    exit_code, faults::Faults, go_books::GoBooks, inventory::Inventory, one_line, options::Place,
+    plugin::MockDriver, profile::ProfileOptions,
 };
 
+pub(crate) async fn run(command: StateCommand) -> ExitCode {
+    match command {
+        StateCommand::Show(options) => show(options).await,
+        StateCommand::Repair(place) => exit_code(repair(place).await),
+        StateCommand::Release(options) => exit_code(release(options).await),
+    }
+}
+
 /// Exit code 0 if all is well, 1 if something is inconsistent, 2 if it could not look.
-pub(crate) async fn show(options: ShowOptions) -> ExitCode {
+async fn show(options: ShowOptions) -> ExitCode {
     let mut location = location(options.place);
     location.boot_id = options.boot_id;
     let printed = state::show(&location).await.map_err(anyhow::Error::from).and_then(|report| {
@@ -44,7 +52,7 @@ pub(crate) async fn show(options: ShowOptions) -> ExitCode {
     }
 }
 
-pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
+async fn repair(place: Place) -> anyhow::Result<()> {
     let set_aside = state::repair(&location(place)).await?;
     for record in &set_aside {
         println!("claim {}: {}; kept at {}", record.claim, record.why, record.kept_at.display());
@@ -53,7 +61,7 @@ pub(crate) async fn repair(place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
+async fn release(options: ReleaseOptions) -> anyhow::Result<()> {
     let driver = options.place.driver_name.clone();
     let (profile, devices) = (options.place.device_profile, ProfileOptions::default());
     let plugin = MockDriver {

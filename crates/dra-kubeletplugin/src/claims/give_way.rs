@@ -15,7 +15,7 @@ use std::{
 use dra_resourceslice::DriverName;
 use tokio::{net::UnixStream, time::Instant};
 
-use crate::{mutex::locked, paths::is_go_registration_socket_of};
+use crate::{file_threads, mutex::locked, paths::is_go_registration_socket_of};
 
 /// For how long the lock may be held without a gap.
 const UNBROKEN: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ impl GoHelper {
     /// Whether one answers at its registration socket.
     pub(crate) async fn lives(&self) -> bool {
         let helper = self.clone();
-        let sockets = tokio::task::spawn_blocking(move || helper.sockets()).await;
+        let sockets = file_threads::run(move || helper.sockets()).await;
         for socket in sockets.unwrap_or_default() {
             if answers(socket).await {
                 return true;

@@ -25,9 +25,10 @@ pub(crate) struct Locked {
 }
 
 /// A process that has a part of a file locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) pid: u32,
+    pub(crate) file: PathBuf,
     pub(crate) locked: Locked,
 }
 
@@ -77,30 +78,35 @@ fn first_lock(file: &File, span: Span) -> io::Result<Option<Locked>> {
     Ok(Some(Locked { first, last, exclusive: kind == libc::F_WRLCK }))
 }
 
-/// The processes that have parts of the file locked, as far as `proc` shows them to this one: the kernel tells of such
+/// The processes that have parts of the files locked, as far as `proc` shows them to this one: the kernel tells of such
 /// locks only at the descriptor that they were taken by. In a pod these are the processes of the pod.
-pub(crate) fn holders(proc: &Path, path: &Path) -> Vec<Holder> {
-    let Ok(file) = fs::metadata(path) else { return Vec::new() };
+pub(crate) fn holders(proc: &Path, files: &[PathBuf]) -> Vec<Holder> {
+    let known = |file: &PathBuf| Some((file.clone(), identity(&fs::metadata(file).ok()?)));
+    let files: Vec<_> = files.iter().filter_map(known).collect();
     let mut holders = Vec::new();
     for process in entries(proc) {
         let Some(pid) = name(&process).and_then(|name| name.parse().ok()) else { continue };
         for descriptor in entries(&process.join("fd")) {
             // The name first: to look at what is open behind it may block, on a dead network share say.
-            let same_name =
-                fs::read_link(&descriptor).is_ok_and(|target| target.file_name() == path.file_name());
-            let same_file = || {
-                fs::metadata(&descriptor)
-                    .is_ok_and(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
-            };
-            if !same_name || !same_file() {
+            let Ok(target) = fs::read_link(&descriptor) else { continue };
+            let same_name = |(file, _): &(PathBuf, _)| file.file_name() == target.file_name();
+            if !files.iter().any(same_name) {
                 continue;
             }
+            let Ok(open) = fs::metadata(&descriptor) else { continue };
+            let Some((file, _)) = files.iter().find(|(_, file)| *file == identity(&open)) else { continue };
             let info = name(&descriptor).map(|number| process.join("fdinfo").join(number));
             let info = info.and_then(|info| fs::read_to_string(info).ok()).unwrap_or_default();
-            holders.extend(info.lines().filter_map(parse).map(|locked| Holder { pid, locked }));
+            let locked = info.lines().filter_map(parse);
+            holders.extend(locked.map(|locked| Holder { pid, file: file.clone(), locked }));
         }
     }
     holders
+}
+
+/// The same for every path to a file, in other mounts too.
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
 }
 
 /// What cannot be listed, as it ended meanwhile or is not ours to see, shows nothing.
@@ -149,9 +155,13 @@ mod tests {
         parts.sort_by_key(|part| part.first);
         assert_eq!(parts, expected);
 
-        let mut held = holders(Path::new("/proc"), &path);
+        let other = folder.path().join("other");
+        let mut held = holders(Path::new("/proc"), &[other, path.clone()]);
         held.sort_by_key(|holder| holder.locked.first);
-        assert_eq!(held, expected.map(|locked| Holder { pid: std::process::id(), locked }));
+        assert_eq!(
+            held,
+            expected.map(|locked| Holder { pid: std::process::id(), file: path.clone(), locked })
+        );
         drop(files);
         assert_eq!(locked_parts(&path).unwrap(), []);
     }
@@ -165,7 +175,7 @@ mod tests {
             assert!(file.try_lock(Span::WHOLE, Mode::Shared).unwrap());
         }
         assert_eq!(locked_parts(&path).unwrap(), [locked(0, None, false)]);
-        assert_eq!(holders(Path::new("/proc"), &path).len(), 2);
+        assert_eq!(holders(Path::new("/proc"), &[path]).len(), 2);
     }
 
     #[test]

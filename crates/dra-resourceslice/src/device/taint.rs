@@ -1,6 +1,6 @@
 //! Device taints.
 
-use std::time::SystemTime;
+use std::{str::FromStr, time::SystemTime};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
@@ -39,6 +39,20 @@ impl TaintEffect {
 
     pub(crate) fn from_api(text: &str) -> Option<Self> {
         [Self::None, Self::NoSchedule, Self::NoExecute].into_iter().find(|effect| effect.as_str() == text)
+    }
+}
+
+/// A text that names no effect of a taint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no effect of a taint: None, NoSchedule or NoExecute")]
+pub struct UnknownTaintEffect(String);
+
+/// From the text of the API, for options of a driver.
+impl FromStr for TaintEffect {
+    type Err = UnknownTaintEffect;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTaintEffect> {
+        Self::from_api(text).ok_or_else(|| UnknownTaintEffect(text.to_owned()))
     }
 }
 
@@ -92,4 +106,21 @@ impl Taint {
 /// The API server keeps whole seconds.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_are_read_as_the_api_spells_them() {
+        for effect in [TaintEffect::None, TaintEffect::NoSchedule, TaintEffect::NoExecute] {
+            assert_eq!(effect.as_str().parse(), Ok(effect));
+        }
+        let error = "noschedule".parse::<TaintEffect>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"noschedule\" is no effect of a taint: None, NoSchedule or NoExecute"
+        );
+    }
 }

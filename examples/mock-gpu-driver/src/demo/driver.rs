@@ -41,6 +41,11 @@ impl DriverProcess {
         for variable in [
             "DESCRIBE_DEVICES",
             "NUM_DEVICES",
+            "DEVICE_PROFILE",
+            "GPU_PARTITIONS",
+            "GPU_ALLOW_MULTIPLE_ALLOCATIONS",
+            "BINDING_CONDITIONS",
+            "HEALTH_POD",
             "INVENTORY",
             "POD_UID",
             "PREPARE_DELAY",

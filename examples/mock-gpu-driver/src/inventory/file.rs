@@ -1,4 +1,4 @@
-//! Reads an inventory file. It is strict, so that a slip of the pen is not a device without the field that was meant.
+//! Reads an inventory file.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,14 @@ use dra_kubeletplugin::{
     k8s_openapi::api::resource::v1 as api,
     resourceslice::{CounterSet, Slice},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, de::IgnoredAny};
 
-use super::Inventory;
+use super::{
+    Inventory,
+    yaml::{Step, place, strict},
+};
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FileSlice {
     #[serde(default)]
@@ -40,32 +43,81 @@ enum FileStatus {
     Unknown,
 }
 
+/// What the items of the list are.
+#[derive(Clone, Copy)]
+enum Items {
+    Devices,
+    Slices,
+}
+
+/// As much of an item as tells a slice.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    devices: Option<IgnoredAny>,
+    shared_counters: Option<IgnoredAny>,
+    health: Option<IgnoredAny>,
+}
+
+impl Item {
+    fn is_slice(&self) -> bool {
+        self.devices.is_some() || self.shared_counters.is_some() || self.health.is_some()
+    }
+}
+
+/// Errors name the line and the path of the field.
 pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
-    let listed: Vec<FileSlice> = strict(text)?;
+    let items = Items::of(text);
+    let listed = match items {
+        Items::Devices => vec![FileSlice { devices: strict(text)?, ..FileSlice::default() }],
+        Items::Slices => strict(text)?,
+    };
     let mut places = BTreeMap::new();
     let mut health = BTreeMap::new();
     let mut slices = Vec::new();
     for (index, mut slice) in listed.into_iter().enumerate() {
-        let devices: Vec<Device> = slice.devices.iter().map(Device::try_from).collect::<Result<_, _>>()?;
-        for device in &devices {
-            let place = places.len();
-            let twin = places.insert(device.name().clone(), place);
-            ensure!(twin.is_none(), "[{index}].devices: there are two devices {}", device.name());
+        let mut devices = Vec::new();
+        for (number, device) in slice.devices.iter().enumerate() {
+            let here = || place(text, &items.path_of(index, number));
+            let device = Device::try_from(device).with_context(here)?;
+            let twin = places.insert(device.name().clone(), places.len());
+            ensure!(twin.is_none(), "{}: there are two devices {}", here(), device.name());
             let listed = slice.health.remove(device.name().as_str()).map(DeviceHealth::from);
             health.insert(device.name().clone(), listed.unwrap_or_else(DeviceHealth::healthy));
+            devices.push(device);
         }
+        let here = |field: &str| place(text, &[Step::Index(index), Step::Key(field.to_owned())]);
         if let Some(unknown) = slice.health.keys().next() {
-            bail!("[{index}].health: there is no device {unknown:?} in this slice");
+            bail!("{}: there is no device {unknown:?} in this slice", here("health"));
         }
         slices.push(match (devices.is_empty(), slice.shared_counters.is_empty()) {
             (_, true) => Slice::new(devices),
-            (true, false) => Slice::counters(counter_sets(&slice.shared_counters)?),
-            (false, false) => {
-                bail!("[{index}] has devices and sharedCounters; the API takes them in slices of their own")
+            (true, false) => {
+                let sets = counter_sets(&slice.shared_counters);
+                Slice::counters(sets.with_context(|| here("sharedCounters"))?)
             }
+            (false, false) => bail!(
+                "{}: the slice has devices too, and the API takes them in slices of their own",
+                here("sharedCounters")
+            ),
         });
     }
     Ok(Inventory { places, health, pool: Pool::from_slices(slices) })
+}
+
+impl Items {
+    /// What cannot be read is told by whoever reads it.
+    fn of(text: &str) -> Self {
+        let items: Vec<Item> = serde_yaml_ng::from_str(text).unwrap_or_default();
+        if items.iter().any(Item::is_slice) { Self::Slices } else { Self::Devices }
+    }
+
+    fn path_of(self, slice: usize, device: usize) -> Vec<Step> {
+        match self {
+            Self::Devices => vec![Step::Index(device)],
+            Self::Slices => vec![Step::Index(slice), Step::Key("devices".to_owned()), Step::Index(device)],
+        }
+    }
 }
 
 impl From<FileHealth> for DeviceHealth {
@@ -79,9 +131,7 @@ impl From<FileHealth> for DeviceHealth {
 }
 
 fn counter_sets(sets: &[api::CounterSet]) -> anyhow::Result<Vec<CounterSet>> {
-    sets.iter()
-        .map(|set| counter_set(set).with_context(|| format!("counter set {:?} in sharedCounters", set.name)))
-        .collect()
+    sets.iter().map(|set| counter_set(set).with_context(|| format!("counter set {:?}", set.name))).collect()
 }
 
 fn counter_set(set: &api::CounterSet) -> anyhow::Result<CounterSet> {
@@ -90,35 +140,6 @@ fn counter_set(set: &api::CounterSet) -> anyhow::Result<CounterSet> {
         model = model.counter(name, Quantity::try_from(&counter.value)?)?;
     }
     Ok(model)
-}
-
-/// Reads JSON in which every field is known. Errors begin with the path of the field.
-fn strict<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    let mut unknown = Vec::new();
-    match serde_ignored::deserialize(tracked, |path| unknown.push(field(&path.to_string()))) {
-        Ok(_) if !unknown.is_empty() => bail!("{}: unknown field", unknown[0]),
-        Ok(read) => {
-            json.end()?;
-            Ok(read)
-        }
-        Err(error) => {
-            let path = track.path().to_string();
-            let error: serde_json::Error = error;
-            Err(error).with_context(|| if path == "." { "the file".to_owned() } else { path })
-        }
-    }
-}
-
-/// Spells a path of `serde_ignored` (`0.devices.?.1.name`) as `serde_path_to_error` does: `[0].devices[1].name`.
-fn field(path: &str) -> String {
-    let parts = path.split('.').filter(|part| *part != "?");
-    let spelled: String = parts
-        .map(|part| if part.parse::<usize>().is_ok() { format!("[{part}]") } else { format!(".{part}") })
-        .collect();
-    spelled.trim_start_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -168,42 +189,68 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_the_field() {
-        let device = |rest: &str| format!(r#"[{{"devices": [{{"name": "a"}}, {{"name": "b"{rest}}}]}}]"#);
+    fn a_list_of_devices_is_one_slice_and_may_be_written_as_people_write_yaml() {
+        let text = "# two GPUs\n- name: a\n  attributes:\n    model: {string: x}\n  capacity:\n    memory:\n      value: 80Gi\n- name: b\n";
+        let inventory = read(text).unwrap();
+        let model = Device::named("a").unwrap().try_attribute("model", "x").unwrap();
+        let model = model.try_capacity("memory", Quantity::parse("80Gi").unwrap()).unwrap();
+        let expected = Pool::from_slices([Slice::new([model, Device::named("b").unwrap()])]);
+        assert_eq!(format!("{:?}", inventory.pool()), format!("{expected:?}"));
+        assert_eq!(read("[]").unwrap().health().count(), 0);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_line_and_field() {
+        let device =
+            |rest: &str| format!("[{{\"devices\": [{{\"name\": \"a\"}},\n{{\"name\": \"b\"{rest}}}]}}]");
         let table = [
-            ("{".to_owned(), "expected a sequence"),
-            ("[]x".to_owned(), "trailing characters"),
-            (r#"[{"device": []}]"#.to_owned(), "[0].device: unknown field"),
-            (device(r#", "labels": {}"#), "[0].devices[1].labels: unknown field"),
+            ("- name: a\n- {".to_owned(), ": [1]: did not find expected node content"),
+            ("- name: a\n---\n- name: b".to_owned(), "more than one document"),
+            ("name: a".to_owned(), "line 1: invalid type: map, expected a sequence"),
+            (String::new(), "EOF"),
+            ("- name: a\n\n- nam: b".to_owned(), "line 3: [1].nam: unknown field"),
+            ("- name: a\n- attributes: {}".to_owned(), "line 2: [1]: "),
+            ("- name: a\n- name: a".to_owned(), "line 2: [1]: there are two devices a"),
+            ("- name: a\n  bindsToNode: maybe".to_owned(), "line 2: [0].bindsToNode: "),
             (
-                device(r#", "attributes": {"model": {"text": "x"}}"#),
-                "[0].devices[1].attributes.model.text: unknown field",
+                "- name: a\n  attributes:\n    example.com/x:\n      text: y".to_owned(),
+                "line 4: [0].attributes.example.com/x.text: unknown",
             ),
-            (device(r#", "attributes": {"model": {"int": "x"}}"#), "[0].devices[1].attributes.model.int: "),
-            (device(r#", "attributes": {"model": {}}"#), "attributes[model]: has no value"),
-            (device(r#", "capacity": {"memory": {"value": "much"}}"#), "capacity[memory]"),
+            (device(", \"labels\": {}"), "line 2: [0].devices[1].labels: unknown field"),
             (
-                device(r#", "taints": [{"key": "k", "effect": "Odd"}]"#),
+                device(", \"attributes\": {\"model\": {\"text\": \"x\"}}"),
+                "line 2: [0].devices[1].attributes.model.text: unknown field",
+            ),
+            (
+                device(", \"attributes\": {\"model\": {\"int\": \"x\"}}"),
+                "line 2: [0].devices[1].attributes.model.int: invalid type",
+            ),
+            (device(", \"attributes\": {\"model\": {}}"), "attributes[model]: has no value"),
+            (device(", \"capacity\": {\"memory\": {\"value\": \"much\"}}"), "capacity[memory]"),
+            (
+                device(", \"taints\": [{\"key\": \"k\", \"effect\": \"Odd\"}]"),
                 "taints[k].effect: \"Odd\" is unknown",
             ),
             (
-                r#"[{"devices": [], "health": {"a": {"status": "Odd"}}}]"#.to_owned(),
-                "[0].health.a.status: unknown variant `Odd`",
+                "- devices: []\n  health:\n    a: {status: Odd}".to_owned(),
+                "line 3: [0].health.a.status: unknown variant `Odd`",
             ),
             (
-                r#"[{"devices": [{"name": "a"}], "health": {"b": {"status": "Healthy"}}}]"#.to_owned(),
-                "[0].health: there is no device \"b\"",
+                "- devices: [{name: a}]\n  health:\n    b: {status: Healthy}".to_owned(),
+                "line 3: [0].health: there is no device \"b\"",
             ),
-            (r#"[{"devices": [{"name": "A!"}]}]"#.to_owned(), "A!"),
-            (r#"[{"devices": [{"name": "a"}, {"name": "a"}]}]"#.to_owned(), "there are two devices a"),
+            ("- devices:\n  - name: A!".to_owned(), "line 2: [0].devices[0]: "),
             (
-                r#"[{"devices": [{"name": "a"}], "sharedCounters": [{"name": "s", "counters": {}}]}]"#
-                    .to_owned(),
-                "[0] has devices and sharedCounters",
+                "- devices: [{name: a}]\n- devices: [{name: a}]".to_owned(),
+                "line 2: [1].devices[0]: there are two devices a",
             ),
             (
-                r#"[{"sharedCounters": [{"name": "s", "counters": {"c": {"value": "many"}}}]}]"#.to_owned(),
-                "counter set \"s\" in sharedCounters",
+                "- devices: [{name: a}]\n  sharedCounters: [{name: s, counters: {}}]".to_owned(),
+                "line 2: [0].sharedCounters: the slice has devices too",
+            ),
+            (
+                "- sharedCounters: [{name: s, counters: {c: {value: many}}}]".to_owned(),
+                "line 1: [0].sharedCounters: counter set \"s\"",
             ),
         ];
         for (text, expected) in table {

@@ -152,7 +152,7 @@ fn an_inventory_that_is_missing_or_wrong_is_named_with_its_field() {
         root.join("wrong")
     });
     let path = wrong.node.root().join("wrong");
-    wrong.fails_with(&["inventory", path.to_str().unwrap(), "[0].devices[0].color: unknown field"]);
+    wrong.fails_with(&["inventory", path.to_str().unwrap(), "line 1: [0].devices[0].color: unknown field"]);
 }
 
 #[test]

@@ -7,12 +7,15 @@
 )]
 
 mod bad_input;
+mod binding;
 mod calls;
 mod demo;
 mod go_books;
 mod instance;
+mod profiles;
 mod program;
 mod release;
 mod show;
 mod stop;
 mod two_processes;
+mod webhook;

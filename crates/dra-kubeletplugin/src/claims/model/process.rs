@@ -19,7 +19,8 @@ use super::{
 use crate::{
     claim::ClaimRef,
     claim_status::StatusWriter,
-    claims::{Claims, ClaimsConfig, Instance, Lookup, PARALLEL_IO},
+    claims::{Claims, ClaimsConfig, Instance, Lookup},
+    file_threads::THREADS,
 };
 
 /// How long starting may take.
@@ -49,7 +50,7 @@ impl Process {
     /// Starts an instance; without `shared` it has to be the only one.
     pub(super) fn start(world: &Arc<World>, id: u64, shared: bool) -> Self {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.max_blocking_threads(PARALLEL_IO);
+        builder.max_blocking_threads(THREADS);
         let runtime = builder.enable_time().start_paused(true).build().unwrap();
         let max_parallel = 1 + world.dice.index(4);
         let opened = Arc::new(OnceLock::new());
@@ -76,7 +77,7 @@ impl Process {
     pub(super) fn step(&self, time: Duration) {
         let Some(claims) = self.claims() else { return self.run_for(time) };
         self.runtime.block_on(async {
-            let all = u32::try_from(PARALLEL_IO).unwrap();
+            let all = u32::try_from(THREADS).unwrap();
             let _gate = claims.disk.permits.acquire_many(all).await.unwrap();
             tokio::time::sleep(time).await;
         });

@@ -355,11 +355,11 @@ impl Snapshot {
         if self.lives() {
             let gone = match (registration, dra) {
                 (true, true) => return Vec::new(),
-                (false, true) => "no registration socket",
-                (true, false) => "no DRA socket",
-                (false, false) => "no sockets",
+                (false, true) => "no living registration socket",
+                (true, false) => "no living DRA socket",
+                (false, false) => "no living socket",
             };
-            let what = format!("an instance holds {}, and has {gone} that live", lock.display());
+            let what = format!("an instance holds {}, and has {gone}", lock.display());
             let advice = "the kubelet cannot call it: it has just begun, or is ending, or its sockets were removed; in that \
                           case restart it";
             return vec![Finding::new(FindingKind::InstanceWithoutSocket, what, advice)];

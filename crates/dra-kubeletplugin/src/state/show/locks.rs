@@ -1,6 +1,7 @@
 //! Locks that are held, and what for.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
@@ -8,7 +9,7 @@ use std::{
 use super::snapshot::{LockState, LockedBy, RecordState};
 use crate::{
     claims::{CLAIMS_FROM, DEVICES_FROM, byte_of_claim, byte_of_device},
-    lock::{Locked, holders, locked_parts},
+    lock::{Holder, Locked, holders, locked_parts},
 };
 
 /// The lock files of a driver's folder.
@@ -23,23 +24,22 @@ pub(super) fn held_locks(
     data: &Path,
     records: &[RecordState],
 ) -> Result<Vec<LockState>, (PathBuf, io::Error)> {
+    let files = FILES.map(|file| data.join(file));
+    let mut parts = Vec::new();
+    for path in &files {
+        let mut of_file = locked_parts(path).map_err(|error| (path.clone(), error))?;
+        of_file.sort_by_key(|part| part.first);
+        parts.push(of_file);
+    }
+    let holders = holders(Path::new("/proc"), &files);
     let mut held = Vec::new();
-    for file in FILES {
-        let path = data.join(file);
-        let mut parts = locked_parts(&path).map_err(|error| (path.clone(), error))?;
-        if parts.is_empty() {
-            continue;
-        }
-        parts.sort_by_key(|part| part.first);
-        let holders = holders(Path::new("/proc"), &path);
+    for ((file, path), parts) in FILES.iter().zip(&files).zip(parts) {
         for part in parts {
-            let of_part = holders.iter().filter(|holder| holder.locked.overlaps(&part));
-            let mut pids: Vec<u32> = of_part.map(|holder| holder.pid).collect();
-            pids.sort_unstable();
-            pids.dedup();
+            let of_part = |holder: &&Holder| holder.file == *path && holder.locked.overlaps(&part);
+            let pids: BTreeSet<u32> = holders.iter().filter(of_part).map(|holder| holder.pid).collect();
             let Locked { first, last, exclusive } = part;
-            let by = held_for(file, part, records);
-            held.push(LockState { file: file.to_owned(), first, last, exclusive, by, pids });
+            let (by, pids) = (held_for(file, part, records), pids.into_iter().collect());
+            held.push(LockState { file: (*file).to_owned(), first, last, exclusive, by, pids });
         }
     }
     Ok(held)

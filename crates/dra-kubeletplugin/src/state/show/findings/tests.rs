@@ -293,13 +293,9 @@ fn what_does_not_fit_together_is_told() {
             &[Kind::NobodyServes],
             "a Go driver of this name serves the node",
         ),
-        (
-            |s| drop(s.sockets.remove(0)),
-            &[Kind::InstanceWithoutSocket],
-            "has no registration socket that live",
-        ),
-        (|s| drop(s.sockets.remove(1)), &[Kind::InstanceWithoutSocket], "has no DRA socket"),
-        (|s| s.sockets.clear(), &[Kind::InstanceWithoutSocket], "has no sockets"),
+        (|s| drop(s.sockets.remove(0)), &[Kind::InstanceWithoutSocket], "has no living registration socket"),
+        (|s| drop(s.sockets.remove(1)), &[Kind::InstanceWithoutSocket], "has no living DRA socket"),
+        (|s| s.sockets.clear(), &[Kind::InstanceWithoutSocket], "has no living socket"),
         (|s| s.locks.clear(), &[Kind::InstanceWithoutLock], "does not hold /d/instances.lock"),
     ];
     let mut told = BTreeSet::new();

@@ -41,6 +41,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "driver.fullname" . }}
 
 {{/* What all containers of the chart are told. */}}
 {{- define "driver.commonEnv" -}}
+- name: DEVICE_PROFILE
+  value: {{ .Values.deviceProfile }}
 - name: DRIVER_NAME
   value: {{ include "driver.driverName" . }}
 - name: LOG_FORMAT

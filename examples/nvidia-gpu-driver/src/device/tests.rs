@@ -1,0 +1,88 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::gpu::testing::a100;
+
+/// What users' selectors may name, by type of device. It is the table that the driver promises to keep.
+const PROMISED: &str = include_str!("../../../../docs/nvidia-attributes.md");
+
+fn published(device: &Device) -> BTreeSet<String> {
+    let attributes = device.attributes().map(|(name, _)| name.as_str().to_owned());
+    attributes.chain(device.capacities().map(|(name, _)| name.as_str().to_owned())).collect()
+}
+
+/// The names in the first column of the table below this heading.
+fn promised(heading: &str) -> BTreeSet<String> {
+    let section = PROMISED.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn nothing_that_is_promised_of_a_gpu_is_missing_and_nothing_else_is_published() {
+    assert_eq!(published(&whole(&a100(), false).unwrap()), promised("Full GPU"));
+}
+
+#[test]
+fn nothing_that_is_promised_of_a_partition_is_missing_and_nothing_else_is_published() {
+    let gpu = a100();
+    let existing = published(&existing_mig(&gpu, &gpu.migs[0]).unwrap());
+    assert_eq!(existing, promised("MIG device that exists"));
+    let possible = possible_mig(&gpu, &gpu.profiles[0], gpu.profiles[0].placements[0]).unwrap();
+    assert_eq!(published(&possible), promised("MIG device that can be made"));
+}
+
+#[test]
+fn a_gpu_has_the_values_of_the_go_driver() {
+    let device = whole(&a100(), false).unwrap();
+    assert_eq!(device.name().as_str(), "gpu-0");
+    let value = |name: &str| device.attribute_value(name).cloned().unwrap();
+    assert_eq!(value("architecture"), "Ampere".into());
+    assert_eq!(value("cudaComputeCapability"), AttributeValue::version("8.0.0"));
+    assert_eq!(value("driverVersion"), AttributeValue::version("550.127.8"));
+    assert_eq!(value("cudaDriverVersion"), AttributeValue::version("12.4.0"));
+    assert_eq!(value("resource.kubernetes.io/pciBusID"), "0000:65:00.0".into());
+}
+
+#[test]
+fn a_gpu_that_shares_counters_takes_all_of_them() {
+    let gpu = a100();
+    let device = whole(&gpu, true).unwrap();
+    let names: BTreeSet<_> = device.capacities().map(|(name, _)| name.as_str().to_owned()).collect();
+    assert!(names.contains("multiprocessors") && names.contains("memory"), "{names:?}");
+    let all = consumption(&gpu, &most(&gpu), Placement::new(0, 8)).unwrap();
+    assert_eq!(whole(&gpu, false).unwrap().consumes(all.clone()).name(), device.name());
+    let set = format!("{:?}", counters(&gpu).unwrap());
+    assert!(set.contains("gpu-0-counter-set") && set.contains("copy-engines"), "{set}");
+    assert!(set.contains("memory-slice-7") && !set.contains("memory-slice-8"), "{set}");
+}
+
+#[test]
+fn odd_answers_of_nvml_leave_attributes_out_and_cut_texts() {
+    let mut gpu = a100();
+    gpu.driver_version = "unknown".to_owned();
+    gpu.cuda_compute_capability = (-1, 0);
+    gpu.product_name = "ä".repeat(50);
+    gpu.memory = Some(0);
+    let device = whole(&gpu, false).unwrap();
+    assert_eq!(device.attribute_value("driverVersion"), None);
+    assert_eq!(device.attribute_value("cudaComputeCapability"), None);
+    assert_eq!(device.attribute_value("productName"), Some(&"ä".repeat(32).into()));
+}
+
+#[test]
+fn quantities_are_written_as_the_api_server_writes_them() {
+    let table = [(0, "0"), (1, "1"), (1 << 30, "1Gi"), (4_864 << 20, "4864Mi"), (42_949_672_960, "40Gi")];
+    for (amount, text) in table {
+        assert_eq!(quantity(amount).as_str(), text);
+    }
+    assert_eq!(quantity(u64::MAX).as_str(), i64::MAX.to_string());
+}
+
+#[test]
+fn two_compute_instances_of_one_gpu_instance_have_different_names() {
+    let gpu = a100();
+    let mut second = gpu.migs[0].clone();
+    second.compute_instance = 1;
+    assert_ne!(existing_mig_name(&gpu, &second), existing_mig_name(&gpu, &gpu.migs[0]));
+}

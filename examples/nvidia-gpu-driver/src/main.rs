@@ -1,0 +1,36 @@
+//! A driver for NVIDIA's GPUs: what `dra-driver-nvidia-gpu` does for GPUs, on the SDK.
+
+mod cdi;
+mod config;
+mod device;
+mod driver_root;
+#[cfg(test)]
+mod faults;
+mod gpu;
+mod hardware;
+mod health;
+mod inventory;
+mod monitor;
+mod node;
+mod options;
+mod partition;
+mod plugin;
+mod run;
+mod state;
+mod time_slice;
+mod vfio;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run::run(options::Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

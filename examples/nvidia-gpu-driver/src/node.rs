@@ -1,0 +1,295 @@
+//! Keeps what is offered, and what is told of it, in line with the hardware.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use dra_kubeletplugin::{
+    DeviceName, DeviceRef, DeviceTaints, DriverResources, HealthReporter, PoolName, Ticket, Wishes,
+    resourceslice::sysfs::Sysfs,
+};
+use nvidia_nvml::Library;
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+use crate::{
+    gpu::{self, Gpu, Reading},
+    hardware::{Hardware, HardwareError},
+    health::{Health, Told},
+    inventory::Inventory,
+    monitor::{self, Report},
+    vfio::{self, VfioGpu},
+};
+
+/// Who sets the taints.
+const SOURCE: &str = "hardware";
+
+/// The GPUs of a node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    hardware: Hardware,
+    offered: Offered,
+    inventories: watch::Sender<Arc<Inventory>>,
+    /// What was found last.
+    gpus: Vec<Gpu>,
+    /// GPUs for virtual machines.
+    vfio: Vec<VfioGpu>,
+    health: Health,
+    /// The library whose events are waited for.
+    monitored: Weak<Library>,
+    monitored_gpus: watch::Sender<BTreeSet<String>>,
+    reports: mpsc::UnboundedSender<Report>,
+    /// What kept GPUs from being read, the last time that it was logged.
+    logged: Vec<String>,
+}
+
+/// What is offered, and where it is looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Offered {
+    pub(crate) sysfs: PathBuf,
+    /// Partitions are made as claims ask for them.
+    pub(crate) dynamic_mig: bool,
+    /// GPUs are offered to virtual machines.
+    pub(crate) passthrough: bool,
+}
+
+/// Where they are offered.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) pool: PoolName,
+    pub(crate) wishes: Wishes,
+    pub(crate) health: HealthReporter,
+    pub(crate) taints: DeviceTaints,
+}
+
+impl Node {
+    pub(crate) fn new(
+        hardware: Hardware,
+        offered: Offered,
+        health: Health,
+        inventories: watch::Sender<Arc<Inventory>>,
+    ) -> (Self, mpsc::UnboundedReceiver<Report>) {
+        let (reports, received) = mpsc::unbounded_channel();
+        let node = Self {
+            hardware,
+            offered,
+            inventories,
+            gpus: Vec::new(),
+            vfio: Vec::new(),
+            health,
+            monitored: Weak::new(),
+            monitored_gpus: watch::Sender::default(),
+            reports,
+            logged: Vec::new(),
+        };
+        (node, received)
+    }
+
+    /// Looks, listens and tells, until the hardware cannot be reached any more by this process. `first` gets the ticket of what is published first.
+    pub(crate) async fn follow(
+        mut self,
+        place: Place,
+        mut reports: mpsc::UnboundedReceiver<Report>,
+        interval: Duration,
+        first: impl FnOnce(Ticket) + Send,
+    ) {
+        self.look().await;
+        let mut told = self.tell(&place, Vec::new());
+        first(self.offer(&place));
+        let mut next = Instant::now() + interval;
+        loop {
+            let changed = tokio::select! {
+                Some(report) = reports.recv() => {
+                    self.hear(report);
+                    false
+                }
+                () = tokio::time::sleep_until(next) => {
+                    let changed = self.look().await;
+                    next = Instant::now() + interval;
+                    changed
+                }
+            };
+            if self.hardware.has_ended() {
+                return;
+            }
+            // First how they are, then which there are: one that does not work is tainted from the first moment.
+            told = self.tell(&place, told);
+            if changed {
+                tracing::info!(gpus = self.gpus.len(), "the GPUs of this node have changed");
+                drop(self.offer(&place));
+            }
+        }
+    }
+
+    /// Looks at the hardware; whether what is offered has changed.
+    async fn look(&mut self) -> bool {
+        let sysfs = Sysfs::at(&self.offered.sysfs);
+        let outcome =
+            self.hardware.run(move |library| Ok((gpu::read(library, &sysfs)?, Arc::downgrade(library))));
+        let (reading, library) = match outcome.await {
+            Ok((reading, library)) => (Ok(reading), Some(library)),
+            Err(error) => (Err(error), None),
+        };
+        self.log(&reading);
+        let fresh = library.filter(|library| !self.monitored.ptr_eq(library));
+        if fresh.is_some() {
+            self.health.reset();
+        }
+        let (gpus, lost) = known(&self.gpus, reading);
+        for gpu in &gpus {
+            self.health.lost(&gpu.uuid, lost.get(&gpu.uuid).cloned());
+        }
+        self.health.forgive(Instant::now());
+        let answering = gpus.iter().map(|gpu| gpu.uuid.clone()).filter(|uuid| !lost.contains_key(uuid));
+        let answering: BTreeSet<String> = answering.collect();
+        self.monitored_gpus.send_if_modified(|before| {
+            let modified = *before != answering;
+            *before = answering;
+            modified
+        });
+        if let Some(library) = fresh {
+            self.monitor(library);
+        }
+        let vfio = self.look_for_vfio();
+        self.take(gpus, vfio)
+    }
+
+    /// Of sysfs alone. What cannot be read now is as it was.
+    fn look_for_vfio(&self) -> Vec<VfioGpu> {
+        if !self.offered.passthrough {
+            return Vec::new();
+        }
+        vfio::read(&self.offered.sysfs).unwrap_or_else(|error| {
+            tracing::warn!(%error, "looking for GPUs for virtual machines");
+            self.vfio.clone()
+        })
+    }
+
+    fn take(&mut self, gpus: Vec<Gpu>, vfio: Vec<VfioGpu>) -> bool {
+        if gpus == self.gpus && vfio == self.vfio {
+            return false;
+        }
+        match Inventory::of(&gpus, &vfio, self.offered.dynamic_mig) {
+            Ok(inventory) => {
+                self.gpus = gpus;
+                self.vfio = vfio;
+                self.inventories.send_replace(Arc::new(inventory));
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the GPUs cannot be offered");
+                false
+            }
+        }
+    }
+
+    /// Waits for events of a library that was opened; the one before it is gone.
+    fn monitor(&mut self, library: Weak<Library>) {
+        match monitor::start(library.clone(), self.monitored_gpus.subscribe(), self.reports.clone()) {
+            Ok(()) => self.monitored = library,
+            Err(error) => tracing::error!(%error, "no thread to wait for what GPUs report"),
+        }
+    }
+
+    fn hear(&mut self, report: Report) {
+        match report {
+            Report::Xid { uuid, code, gpu_instance } => {
+                tracing::warn!(gpu = uuid, xid = code, ?gpu_instance, "critical error of a GPU");
+                self.health.xid(&uuid, code, gpu_instance, Instant::now());
+            }
+            Report::UncorrectedError { uuid } => {
+                tracing::warn!(gpu = uuid, "memory error that could not be corrected");
+                self.health.uncorrected_error(&uuid);
+            }
+            Report::Monitored { uuid, why_not } => self.health.unmonitored(&uuid, why_not),
+        }
+    }
+
+    /// Publishes what there is.
+    fn offer(&self, place: &Place) -> Ticket {
+        let inventory = Arc::clone(&self.inventories.borrow());
+        place.wishes.publish(DriverResources::new().pool(place.pool.clone(), inventory.pool()))
+    }
+
+    /// Says how the devices are, unless that was said already; what was said now.
+    fn tell(&self, place: &Place, before: Vec<Told>) -> Vec<Told> {
+        let told = self.health.tell(&self.inventories.borrow());
+        if told == before {
+            return before;
+        }
+        let device = |name: &DeviceName| DeviceRef::new(place.pool.clone(), name.clone());
+        place.health.report_all(told.iter().map(|(name, health, _)| (device(name), health.clone())));
+        for (gone, ..) in before.iter().filter(|(old, ..)| !told.iter().any(|(name, ..)| name == old)) {
+            place.health.forget(&device(gone));
+        }
+        let taints = told.iter().flat_map(|(name, _, taints)| {
+            taints.iter().map(move |taint| ((place.pool.clone(), name.clone()), taint.clone()))
+        });
+        place.taints.set(SOURCE, taints);
+        told
+    }
+
+    /// Says what is wrong, once for as long as it is the same.
+    fn log(&mut self, reading: &Result<Reading, HardwareError>) {
+        let troubles: Vec<String> = match reading {
+            Ok(reading) => {
+                let broken = reading.broken.iter();
+                broken.map(|(index, error)| format!("GPU {index} does not answer: {error}")).collect()
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        if troubles != self.logged {
+            for trouble in &troubles {
+                tracing::warn!("{trouble}");
+            }
+            self.logged = troubles;
+        }
+    }
+}
+
+/// The GPUs that are known after a look, and which of them do not answer, by UUID. One that does not answer stays as it was,
+/// since nobody can tell that it is gone.
+fn known(before: &[Gpu], reading: Result<Reading, HardwareError>) -> (Vec<Gpu>, BTreeMap<String, String>) {
+    let reading = match reading {
+        Ok(reading) => reading,
+        Err(error) => {
+            let lost = before.iter().map(|gpu| (gpu.uuid.clone(), error.to_string()));
+            return (before.to_vec(), lost.collect());
+        }
+    };
+    let (mut gpus, mut lost) = (reading.gpus, BTreeMap::new());
+    for (index, error) in reading.broken {
+        if let Some(gpu) = before.iter().find(|gpu| gpu.index == index)
+            && !gpus.iter().any(|found| found.uuid == gpu.uuid)
+        {
+            gpus.push(gpu.clone());
+            lost.insert(gpu.uuid.clone(), error.to_string());
+        }
+    }
+    gpus.sort_by_key(|gpu| gpu.index);
+    (gpus, lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::{a100, h100};
+
+    #[test]
+    fn a_gpu_that_does_not_answer_stays_and_one_that_is_gone_goes() {
+        let names = |gpus: &[Gpu]| -> Vec<u32> { gpus.iter().map(|gpu| gpu.minor).collect() };
+        let before = [a100(), h100()];
+        let (gpus, lost) = known(&before, Err(HardwareError::Gone));
+        assert_eq!(names(&gpus), [0, 1]);
+        assert_eq!(lost.into_keys().collect::<BTreeSet<_>>(), BTreeSet::from([a100().uuid, h100().uuid]));
+        let one_left = Reading { gpus: vec![h100()], broken: Vec::new() };
+        let (gpus, lost) = known(&before, Ok(one_left));
+        assert_eq!((names(&gpus), lost.len()), (vec![1], 0));
+        assert_eq!(known(&[], Err(HardwareError::Gone)).0, []);
+    }
+}

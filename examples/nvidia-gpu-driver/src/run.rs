@@ -1,0 +1,112 @@
+//! Serves the kubelet of a node until the process is told to end.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context as _, ensure};
+use dra_kubeletplugin::{Options as Settings, PoolName, Registration, Ticket, kube, signals};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    hardware::Hardware,
+    health::Health,
+    inventory::Inventory,
+    node::{Node, Offered, Place},
+    options::{LogFormat, Options},
+    plugin::NvidiaGpus,
+};
+
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    start_log(options.log_format);
+    let stop = signals::terminate()?;
+    let client = client(options.kubeconfig.as_deref()).await?;
+    let pool: PoolName = options.node_name.as_str().parse()?;
+    let hardware = Hardware::start(options.driver_root()).context("starting the thread for NVML")?;
+    let (inventories, inventory) = watch::channel(Arc::new(Inventory::default()));
+    let plugin = NvidiaGpus {
+        inventory,
+        hardware: hardware.clone(),
+        root: options.driver_root(),
+        nodes: options.nodes(),
+        cdi_hook: options.nvidia_cdi_hook_path.clone(),
+        files: Arc::default(),
+    };
+    let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
+    let offered = Offered {
+        sysfs: options.sysfs.clone(),
+        dynamic_mig: options.dynamic_mig,
+        passthrough: options.passthrough,
+    };
+    let (node, reports) = Node::new(hardware, offered, health, inventories);
+    let interval = options.poll_interval;
+    // Whoever was prepared before may be unprepared before the hardware has answered.
+    let handle = settings(options, client).start(plugin).await?;
+    tracing::info!("serving the kubelet");
+    let registration = handle.registration();
+    let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
+    let mut following = tokio::spawn(node.follow(place, reports, interval, |published| {
+        tokio::spawn(log_published(registration, published));
+    }));
+    let mut crashed = false;
+    let end = async {
+        tokio::select! {
+            () = stop => {}
+            _ = &mut following => crashed = true,
+        }
+    };
+    let outcome = handle.shutdown_on(end).await;
+    following.abort();
+    ensure!(!crashed, "the thread for NVML has ended: a call of it has crashed");
+    Ok(outcome?)
+}
+
+fn settings(options: Options, client: kube::Client) -> Settings {
+    let mut settings = Settings::new(options.driver_name, options.node_name, client)
+        .kubelet_root(&options.kubelet_root)
+        .cdi_root(&options.cdi_root)
+        .health(true)
+        .node_events(options.node_events);
+    if let Some(uid) = options.pod_uid.filter(|uid| !uid.is_empty()) {
+        settings = settings.rolling_update(uid);
+    }
+    if let Some(id) = options.boot_id {
+        settings = settings.boot_id(id);
+    }
+    if let Some(address) = options.metrics_address {
+        settings = settings.operations(address);
+    }
+    settings
+}
+
+async fn log_published(mut registration: watch::Receiver<Registration>, mut published: Ticket) {
+    if registration.wait_for(Registration::is_registered).await.is_ok() {
+        match published.published().await {
+            Ok(published) => tracing::info!(?published, "devices published"),
+            Err(error) => tracing::error!(%error, "devices not published"),
+        }
+    }
+}
+
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
+            let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+            config.with_context(|| format!("kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer().await.context(
+            "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
+        )?,
+    };
+    dra_kubeletplugin::client(config).context("client for the API server")
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
