@@ -77,7 +77,7 @@ impl<'a> Demo<'a> {
             let output = self.shell(&format!("{}\nprintf %s \"${name}\"", step.command)).await?;
             let value = text_of(&output);
             ensure!(output.status.success() && !value.is_empty(), "{name} is empty: {value}");
-            self.variables.push_str(&format!("{name}='{value}'\n"));
+            self.variables.extend([name, "='", &value, "'\n"]);
             return Ok(());
         }
         let last = RefCell::new(String::new());

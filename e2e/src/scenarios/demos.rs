@@ -10,7 +10,7 @@ mod profiles;
 mod sharing;
 mod troubles;
 
-use std::{collections::BTreeSet, pin::Pin, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
@@ -22,7 +22,7 @@ use crate::{
     context::Context,
     demo::Demo,
     eventually::eventually,
-    scenario::{Scenario, Tier},
+    scenario::{Running, Scenario, Tier},
 };
 
 /// What the README of the demos calls *GPUs*, less the webhook, which only its own demo needs.
@@ -45,10 +45,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 }
 
 /// A scenario of the full tier, on the chart as most want it.
-fn full(
-    name: &'static str,
-    run: for<'a> fn(&'a Context) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>,
-) -> Scenario {
+fn full(name: &'static str, run: for<'a> fn(&'a Context) -> Running<'a>) -> Scenario {
     Scenario::new(name, run).tier(Tier::Full).on_chart(GPUS)
 }
 
