@@ -1,45 +1,128 @@
 //! The demos: what users are given to try.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+mod readme;
 
-use anyhow::{Context as _, Result, ensure};
+use std::{cell::RefCell, fs, path::PathBuf, process::Output, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize as _;
 use serde_json::Value;
+use tokio::process::Command;
 
-use crate::context::Context;
+use crate::{context::Context, eventually::eventually, scenarios::gpu::nothing_left};
+use readme::{Gpus, Step};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../demos");
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const KUBECONFIG: &str = "/run/cluster/conf/admin.kubeconfig";
+/// So long may it take until one sees what the README shows.
+const SEEN_WITHIN: Duration = Duration::from_secs(90);
 
-/// Applies a file of the demos, or all YAML files of a folder in the order of their names, as `kubectl apply` would in the
-/// scenario's namespace: `claim-template` or `taints/1-running.yaml`.
-///
-/// # Errors
-/// There is no such demo, or the API server refuses an object.
-pub(crate) async fn apply(cx: &Context, demo: &str) -> Result<()> {
-    for file in files(&Path::new(FOLDER).join(demo))? {
-        let yaml = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        cx.apply(&yaml).await.with_context(|| format!("applying {}", file.display()))?;
-    }
-    Ok(())
+/// A demo that is followed as its README says, in the scenario's namespace.
+pub(crate) struct Demo<'a> {
+    cx: &'a Context,
+    kubeconfig: PathBuf,
+    /// Blocks of commands that were not run yet, the last one first.
+    blocks: Vec<Vec<Step>>,
+    /// Variables that were set, as commands of a shell.
+    variables: String,
+    gpus: Gpus,
 }
 
-fn files(demo: &Path) -> Result<Vec<PathBuf>> {
-    if demo.is_file() {
-        return Ok(vec![demo.to_owned()]);
+impl<'a> Demo<'a> {
+    /// Runs all blocks of the README in `demos/NAME` but the last one, which cleans up.
+    ///
+    /// # Errors
+    /// A command fails, or its output is not what is shown.
+    pub(crate) async fn follow(cx: &'a Context, name: &str) -> Result<Self> {
+        let mut demo = Self::open(cx, name).await?;
+        demo.run_until(1).await?;
+        Ok(demo)
     }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(demo).with_context(|| format!("reading the demo {}", demo.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
-            files.push(path);
+
+    /// Runs what is left, and sees that the pods are gone and nothing of them is on the node.
+    pub(crate) async fn finish(mut self) -> Result<()> {
+        self.run_until(0).await?;
+        nothing_left().await
+    }
+
+    async fn open(cx: &'a Context, name: &str) -> Result<Self> {
+        let readme = PathBuf::from(WORKSPACE).join("demos").join(name).join("README.md");
+        let text = fs::read_to_string(&readme).with_context(|| format!("reading {}", readme.display()))?;
+        let mut blocks = readme::blocks(&text);
+        ensure!(blocks.len() > 1, "{} has nothing to run", readme.display());
+        blocks.reverse();
+        let kubeconfig = cx.scratch.join("kubeconfig");
+        fs::copy(KUBECONFIG, &kubeconfig).with_context(|| format!("copying {KUBECONFIG}"))?;
+        let demo = Self { cx, kubeconfig, blocks, variables: String::new(), gpus: Gpus::default() };
+        let namespace = format!("kubectl config set-context --current --namespace={}", cx.namespace);
+        let set = demo.shell(&namespace).await?;
+        ensure!(set.status.success(), "{namespace}: {}", text_of(&set));
+        Ok(demo)
+    }
+
+    /// Runs blocks until so many are left.
+    async fn run_until(&mut self, left: usize) -> Result<()> {
+        while self.blocks.len() > left
+            && let Some(block) = self.blocks.pop()
+        {
+            for step in block {
+                self.run(&step).await.with_context(|| format!("following the README: {}", step.command))?;
+            }
         }
+        Ok(())
     }
-    files.sort();
-    ensure!(!files.is_empty(), "{} has no YAML file", demo.display());
-    Ok(files)
+
+    async fn run(&mut self, step: &Step) -> Result<()> {
+        if let Some(name) = variable(&step.command) {
+            let output = self.shell(&format!("{}\nprintf %s \"${name}\"", step.command)).await?;
+            let value = text_of(&output);
+            ensure!(output.status.success() && !value.is_empty(), "{name} is empty: {value}");
+            self.variables.extend([name, "='", &value, "'\n"]);
+            return Ok(());
+        }
+        let last = RefCell::new(String::new());
+        let seen = eventually("what the README shows", SEEN_WITHIN, || async {
+            let output = self.shell(&step.command).await?;
+            let text = text_of(&output);
+            let seen = match () {
+                () if !step.shown.is_empty() => readme::matches(&step.shown, &text, &self.gpus),
+                () if output.status.success() => Some(self.gpus.clone()),
+                // It may give up where this waits on.
+                () if step.command.starts_with("kubectl wait") => None,
+                () => bail!("{text}"),
+            };
+            last.replace(text);
+            Ok(seen)
+        });
+        match seen.await {
+            Ok(gpus) => self.gpus = gpus,
+            Err(error) => {
+                let (shown, last) = (step.shown.join("\n"), last.into_inner());
+                let pods = text_of(&self.shell("kubectl describe pods,resourceclaims").await?);
+                return Err(error.context(format!("shown:\n{shown}\nprinted:\n{last}\npods:\n{pods}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a command as a user would who stands in the workspace and has the scenario's namespace as the default.
+    async fn shell(&self, command: &str) -> Result<Output> {
+        let command = command.replace("namespace default", &format!("namespace {}", self.cx.namespace));
+        let script = format!("exec 2>&1\n{}{command}", self.variables);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(WORKSPACE).env("KUBECONFIG", &self.kubeconfig);
+        shell.kill_on_drop(true).output().await.with_context(|| format!("running {command}"))
+    }
+}
+
+fn text_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The variable that a command sets: the `NODE` of `NODE=$(…)`.
+fn variable(command: &str) -> Option<&str> {
+    let (name, _) = command.split_once('=')?;
+    (!name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase())).then_some(name)
 }
 
 /// The documents of a YAML text that are objects of Kubernetes.
@@ -59,9 +142,12 @@ pub(crate) fn objects(yaml: &str) -> Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
+    use crate::scenario::Scenario;
 
     #[test]
     fn only_documents_with_a_kind_are_objects() {
@@ -71,13 +157,66 @@ mod tests {
     }
 
     #[test]
-    fn a_demo_is_a_file_or_the_files_of_a_folder_in_order() {
-        let names = |demo: &str| -> Vec<String> {
-            let files = files(&Path::new(FOLDER).join(demo)).unwrap();
-            files.iter().map(|file| file.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    fn a_variable_is_set_by_its_name_alone() {
+        assert_eq!(variable("NODE=$(kubectl get node)"), Some("NODE"));
+        assert_eq!(variable("kubectl wait --for=delete pod/a"), None);
+        assert_eq!(variable("=x"), None);
+    }
+
+    fn folders() -> Vec<String> {
+        let entries = fs::read_dir(PathBuf::from(WORKSPACE).join("demos")).unwrap().map(Result::unwrap);
+        let folders = entries.filter(|entry| entry.path().is_dir());
+        folders.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(PathBuf::from(WORKSPACE).join(path)).unwrap()
+    }
+
+    /// The scenarios of the suite by the name of their folder, and since which 1.x.
+    fn scenarios() -> BTreeMap<String, u32> {
+        let named = |scenario: Scenario| {
+            let folder = scenario.name.strip_prefix("demos_")?.replace('_', "-");
+            // The oldest that is tested.
+            Some((folder, scenario.since.max(34)))
         };
-        assert_eq!(names("claim-template"), ["pod0.yaml", "pod1.yaml", "template.yaml"]);
-        assert_eq!(names("claim-template/pod1.yaml"), ["pod1.yaml"]);
-        assert!(files(&Path::new(FOLDER).join("no-such-demo")).is_err());
+        crate::scenarios::all().into_iter().filter_map(named).collect()
+    }
+
+    #[test]
+    fn each_demo_has_a_scenario_and_each_scenario_a_demo() {
+        let mut folders = folders();
+        folders.sort();
+        assert_eq!(scenarios().into_keys().collect::<Vec<_>>(), folders);
+    }
+
+    #[test]
+    fn the_table_names_each_demo_with_the_version_that_its_scenario_needs() {
+        let table = read("demos/README.md");
+        let rows: BTreeMap<String, u32> = table
+            .lines()
+            .filter_map(|line| {
+                let cells: Vec<_> = line.strip_prefix("| [")?.split('|').map(str::trim).collect();
+                let folder = cells[0].split_once(']')?.0.to_owned();
+                let minor = cells[2].rsplit("1.").next()?.parse().expect("a version");
+                assert_eq!(cells[5], format!("`demos_{}`", folder.replace('-', "_")), "scenario of {folder}");
+                Some((folder, minor))
+            })
+            .collect();
+        assert_eq!(rows, scenarios());
+    }
+
+    #[test]
+    fn each_readme_applies_and_removes_the_files_of_its_folder() {
+        for folder in folders() {
+            let blocks = readme::blocks(&read(&format!("demos/{folder}/README.md")));
+            assert!(blocks.len() > 1, "{folder}");
+            let commands: Vec<_> = blocks.iter().flatten().map(|step| step.command.as_str()).collect();
+            let has = |verb: &str| {
+                commands.iter().any(|c| c.contains(verb) && c.contains(&format!("demos/{folder}")))
+            };
+            assert!(has("kubectl apply -f") && has("kubectl delete -f"), "{folder}: {commands:?}");
+            assert!(blocks.iter().flatten().any(|step| !step.shown.is_empty()), "{folder} shows no output");
+        }
     }
 }

@@ -33,7 +33,8 @@ impl Suite {
     }
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+/// A scenario under way.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// One named scenario.
 pub(crate) struct Scenario {

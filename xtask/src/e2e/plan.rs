@@ -58,7 +58,7 @@ const ALL_ON: &str = "DRADeviceCompatibilityGroups=true,DRAFractionalCapacityRan
                       DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,\
                       DRAPartitionableDevicesType=true,DRAResourcePoolStatus=true";
 /// What demos need of the newest version that it has off.
-const DEMOS_ON: &str = "DRANodeAllocatableResources=true";
+const DEMOS_ON: &str = "DRANodeAllocatableResources=true,DRAWorkloadResourceClaims=true,GenericWorkload=true";
 /// Turns off those that it has on, and what needs them, and health in the status of pods.
 const ALL_OFF: &str = "DRAConsumableCapacity=false,DRADeviceBindingConditions=false,DRADeviceTaintRules=false,\
                        DRADeviceTaints=false,DRAFractionalCapacityRange=false,DRAPartitionableDevices=false,\
