@@ -33,20 +33,20 @@ use tokio::{
 /// The runtime has no I/O: `enable_all` or `enable_io` gives it some.
 pub fn terminate() -> io::Result<impl Future<Output = ()> + Send> {
     runtime::Handle::try_current().map_err(io::Error::other)?;
-    let mut signals =
-        Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
     let asked = Arc::new(AtomicBool::new(false));
     for number in [SIGTERM, SIGINT] {
         // In this order: the first signal finds that nobody has asked yet, and notes that somebody has.
         flag::register_conditional_shutdown(number, 1, Arc::clone(&asked))?;
         flag::register(number, Arc::clone(&asked))?;
     }
+    let mut signals =
+        Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
     tracing::debug!("SIGTERM and SIGINT stop the process from now on");
-    let unheard = Unheard(asked);
+    let unheard = Unheard(Some(asked));
     Ok(async move {
         let name = signals.next().await;
         tracing::info!(signal = name, "stopping; a second signal ends the process at once");
-        drop(unheard);
+        unheard.heard();
     })
 }
 
@@ -64,11 +64,35 @@ impl Signals {
     }
 }
 
-/// Once it is dropped, nobody stops at a signal any more.
-struct Unheard(Arc<AtomicBool>);
+/// If it is dropped, nobody stops at a signal any more.
+struct Unheard(Option<Arc<AtomicBool>>);
+
+impl Unheard {
+    /// A signal has come. The handler notes that itself: it may not have come to its end yet, and must not take the signal
+    /// that woke us for the second.
+    fn heard(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Unheard {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
+        if let Some(asked) = &self.0 {
+            asked.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_future_that_nobody_awaits_makes_the_first_signal_the_last() {
+        let asked = Arc::new(AtomicBool::new(false));
+        Unheard(Some(Arc::clone(&asked))).heard();
+        assert!(!asked.load(Ordering::SeqCst), "the handler of the first signal may still be running");
+        drop(Unheard(Some(Arc::clone(&asked))));
+        assert!(asked.load(Ordering::SeqCst));
     }
 }

@@ -8,12 +8,15 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use dra_kubeletplugin::{
     DeviceHealth, DeviceName,
     k8s_openapi::api::core::v1::Pod,
-    kube::{self, Api, runtime::watcher},
+    kube::{self, Api, core::PartialObjectMeta, runtime::watcher},
 };
 use futures::StreamExt as _;
 use tokio::sync::watch;
 
 const PREFIX: &str = "health.example.com/";
+
+/// A pod without its spec and status: reading those would be a tenth of this program.
+type AnnotatedPod = PartialObjectMeta<Pod>;
 
 /// What is said of devices, instead of what is so.
 pub(crate) type Overrides = BTreeMap<DeviceName, DeviceHealth>;
@@ -48,7 +51,7 @@ impl fmt::Display for PodName {
 pub(crate) fn follow(client: kube::Client, pod: PodName) -> watch::Receiver<Overrides> {
     let (sender, receiver) = watch::channel(Overrides::new());
     tokio::spawn(async move {
-        let pods: Api<Pod> = Api::namespaced(client, &pod.namespace);
+        let pods: Api<AnnotatedPod> = Api::namespaced(client, &pod.namespace);
         let mut seen = watcher::watch_object(pods, &pod.name).boxed();
         while let Some(found) = seen.next().await {
             match found {
@@ -74,7 +77,7 @@ pub(crate) fn follow(client: kube::Client, pod: PodName) -> watch::Receiver<Over
 }
 
 /// What a pod's annotations say. One that makes no sense is logged, and says nothing.
-fn read(name: &PodName, pod: &Pod) -> Overrides {
+fn read(name: &PodName, pod: &AnnotatedPod) -> Overrides {
     let mut said = Overrides::new();
     for (key, value) in pod.metadata.annotations.iter().flatten() {
         let Some(device) = key.strip_prefix(PREFIX) else { continue };
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn annotations_say_how_devices_are() {
-        let pod: Pod = serde_json::from_value(serde_json::json!({"metadata": {"annotations": {
+        let pod: AnnotatedPod = serde_json::from_value(serde_json::json!({"metadata": {"annotations": {
             "health.example.com/gpu-0": "unhealthy",
             "health.example.com/gpu-1": "Unknown",
             "health.example.com/gpu-2": "healthy",
@@ -123,7 +126,7 @@ mod tests {
         ];
         let expected = expected.map(|(device, health)| (device.parse().unwrap(), health));
         assert_eq!(read(&name, &pod), Overrides::from(expected));
-        assert_eq!(read(&name, &Pod::default()), Overrides::new());
+        assert_eq!(read(&name, &AnnotatedPod::default()), Overrides::new());
     }
 
     #[test]
