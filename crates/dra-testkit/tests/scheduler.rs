@@ -165,9 +165,11 @@ fn a_driver_that_writes_the_claim_meanwhile_makes_no_call_fail() {
                 claim.metadata.labels = Some([("turn".to_owned(), turn.to_string())].into());
                 // The scheduler may have been faster, and its write must not be lost.
                 let _ = api.put(&claim);
+                // A driver writes now and then: without a pause nobody else would get between.
+                std::thread::sleep(Duration::from_millis(5));
             }
         });
-        for turn in 0..100 {
+        for turn in 0..30 {
             pod(&api, "p", "resourceClaimName: shared");
             let scheduled = scheduler.schedule(("default", "p"));
             api.delete::<Pod>(("default", "p")).expect("deleted");
