@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClai
 
 use crate::error::AllocationError;
 use crate::model::{self, Claim, Class, Slice};
-use crate::requests;
+use crate::requests::{self, Wanted};
 use crate::result;
 use crate::search::{InUse, Search};
 
@@ -61,22 +61,48 @@ pub fn allocate(
     node: &Node,
     claims: &[ResourceClaim],
 ) -> Result<Vec<AllocationResult>, AllocationError> {
-    let slices: Vec<Slice> = read_all(known.slices, "a ResourceSlice")?;
-    let classes: Vec<Class> = read_all(known.classes, "a DeviceClass")?;
-    let classes: BTreeMap<String, Class> =
-        classes.into_iter().map(|class| (class.metadata.name.clone(), class)).collect();
-    let others: Vec<Claim> = read_all(known.claims, "a ResourceClaim")?;
-    let claims: Vec<Claim> = read_all(claims, "a ResourceClaim")?;
-    let wanted: Result<Vec<_>, _> = claims.iter().map(|claim| requests::wanted(claim, &classes)).collect();
-    let wanted = wanted?;
-    let in_use = InUse::new(others.iter().flat_map(|claim| &claim.status.allocation.devices.results));
-    let solution = Search::new(&slices, node, &wanted, &in_use)?.run()?;
+    let objects = Objects::read(known, claims)?;
+    let (wanted, in_use) = (objects.wanted()?, objects.in_use());
+    let solution = Search::new(&objects.slices, node, &wanted, &in_use)?.run()?;
     (0..wanted.len()).map(|number| result::allocation(&wanted, number, &solution, node)).collect()
 }
 
-/// # Errors
-/// If an object has something that no API server would have stored.
-pub(crate) fn read_all<T: serde::de::DeserializeOwned>(
+/// The objects that a decision rests on, read.
+pub(crate) struct Objects {
+    pub(crate) slices: Vec<Slice>,
+    classes: BTreeMap<String, Class>,
+    /// All claims that there are.
+    pub(crate) known: Vec<Claim>,
+    /// Those that are asked about.
+    claims: Vec<Claim>,
+}
+
+impl Objects {
+    /// # Errors
+    /// If an object has something that no API server would have stored.
+    pub(crate) fn read(known: &Known<'_>, claims: &[ResourceClaim]) -> Result<Self, AllocationError> {
+        let slices = read_all(known.slices, "a ResourceSlice")?;
+        let classes: Vec<Class> = read_all(known.classes, "a DeviceClass")?;
+        Ok(Self {
+            slices,
+            classes: classes.into_iter().map(|class| (class.metadata.name.clone(), class)).collect(),
+            known: read_all(known.claims, "a ResourceClaim")?,
+            claims: read_all(claims, "a ResourceClaim")?,
+        })
+    }
+
+    /// # Errors
+    /// If a class does not exist, a selector is not valid, or something is asked that is not supported.
+    pub(crate) fn wanted(&self) -> Result<Vec<Wanted<'_>>, AllocationError> {
+        self.claims.iter().map(|claim| requests::wanted(claim, &self.classes)).collect()
+    }
+
+    pub(crate) fn in_use(&self) -> InUse {
+        InUse::new(self.known.iter().flat_map(|claim| &claim.status.allocation.devices.results))
+    }
+}
+
+fn read_all<T: serde::de::DeserializeOwned>(
     objects: &[impl serde::Serialize],
     place: &str,
 ) -> Result<Vec<T>, AllocationError> {

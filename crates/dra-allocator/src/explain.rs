@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use crate::allocate::{Known, read_all};
+use crate::allocate::{Known, Objects};
 use crate::capacity;
 use crate::constraints;
 use crate::counters::Counters;
 use crate::error::AllocationError;
-use crate::model::{Claim, Class, Device, DeviceKey, Slice};
+use crate::model::{Claim, Device, DeviceKey, Slice};
 use crate::obstacle::Obstacle;
 use crate::pools::{self, Pool, PoolState};
-use crate::requests::{self, Alternative, Wanted};
+use crate::requests::{Alternative, Wanted};
 use crate::search::{InUse, Search};
 use crate::taints;
 
@@ -98,18 +98,11 @@ pub fn explain(
     node: &Node,
     claims: &[ResourceClaim],
 ) -> Result<Explanation, AllocationError> {
-    let slices: Vec<Slice> = read_all(known.slices, "a ResourceSlice")?;
-    let classes: Vec<Class> = read_all(known.classes, "a DeviceClass")?;
-    let classes: BTreeMap<String, Class> =
-        classes.into_iter().map(|class| (class.metadata.name.clone(), class)).collect();
-    let others: Vec<Claim> = read_all(known.claims, "a ResourceClaim")?;
-    let claims: Vec<Claim> = read_all(claims, "a ResourceClaim")?;
-    let wanted: Result<Vec<_>, _> = claims.iter().map(|claim| requests::wanted(claim, &classes)).collect();
-    let wanted = wanted?;
-    let in_use = InUse::new(others.iter().flat_map(|claim| &claim.status.allocation.devices.results));
-    let error = Search::new(&slices, node, &wanted, &in_use).and_then(Search::run).err();
-    let pools = pools::gather(&slices, node);
-    let look = Look { node, in_use: &in_use, holders: holders(&others), pools: &pools };
+    let objects = Objects::read(known, claims)?;
+    let (wanted, in_use) = (objects.wanted()?, objects.in_use());
+    let error = Search::new(&objects.slices, node, &wanted, &in_use).and_then(Search::run).err();
+    let pools = pools::gather(&objects.slices, node);
+    let look = Look { node, in_use: &in_use, holders: holders(&objects.known), pools: &pools };
     Ok(Explanation {
         error,
         requests: wanted.iter().flat_map(|claim| look.at_claim(claim)).collect(),
