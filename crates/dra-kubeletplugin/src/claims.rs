@@ -238,12 +238,10 @@ impl Disk {
         let (store, cdi) = (Arc::clone(&self.store), self.cdi.clone());
         let span = tracing::Span::current();
         let done = spawn_blocking(move || {
-            let _entered = span.entered();
-            // Given back by whoever waits, so that those who come after it queue here, in order.
-            (work(&*store, &cdi), permit)
+            let (_permit, _entered) = (permit, span.entered());
+            work(&*store, &cdi)
         });
-        let (outcome, _permit) = done.await.map_err(|_| Failure::Stopping)?;
-        outcome
+        done.await.map_err(|_| Failure::Stopping)?
     }
 }
 
