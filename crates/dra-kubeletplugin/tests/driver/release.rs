@@ -2,23 +2,14 @@
 
 use std::fs;
 
-use dra_kubeletplugin::state::{self, Release, Released, StateError, StateLocation, Way};
+use dra_kubeletplugin::state::{self, Release, Released, StateError, Way};
 use dra_kubeletplugin::{AdoptedClaim, DeviceRef, ForeignFile};
 use dra_testkit::kubelet::ClaimRef;
 
 use crate::support::{DRIVER, NODE, Note, Rig, TestDriver, device, fail, share, soon};
 
-/// The state of the rig's node.
-fn location(rig: &Rig) -> StateLocation {
-    let mut location = StateLocation::new(DRIVER.parse().unwrap());
-    location.kubelet_root = rig.node.kubelet();
-    location.cdi_root = rig.node.cdi();
-    location.boot_id = Some("boot-1".to_owned());
-    location
-}
-
 async fn release(rig: &Rig, driver: &TestDriver) -> Vec<Released> {
-    state::release(&location(rig), driver.clone(), &Release::All).await.unwrap()
+    state::release(&rig.state_location(), driver.clone(), &Release::All).await.unwrap()
 }
 
 /// Names of the claims and what became of each, by name.
@@ -78,7 +69,7 @@ async fn only_the_named_claims_are_released_and_unknown_ones_are_told() {
     let (rig, claims) = left_with(&driver, &["one", "two"]).await;
     let wanted = [claims[0].uid.as_str(), "nobody"].map(|uid| uid.parse().unwrap());
     let which = Release::Claims(wanted.into());
-    let released = state::release(&location(&rig), driver.clone(), &which).await.unwrap();
+    let released = state::release(&rig.state_location(), driver.clone(), &which).await.unwrap();
     assert_eq!(ways(&released), [("", Ok(Way::NotHeld)), ("one", Ok(Way::Unprepared))]);
     assert_eq!(rig.files(), rig.files_of(&[&claims[1]]));
     let _handle = rig.start(&driver).await;
@@ -187,7 +178,7 @@ async fn nothing_is_released_beside_a_living_driver() {
     let driver = TestDriver::new();
     let (rig, claims) = left_with(&driver, &["one"]).await;
     let refused = || async {
-        let released = state::release(&location(&rig), driver.clone(), &Release::All).await;
+        let released = state::release(&rig.state_location(), driver.clone(), &Release::All).await;
         let error = released.unwrap_err();
         assert_eq!(rig.files(), rig.files_of(&[&claims[0]]));
         error
@@ -207,7 +198,7 @@ async fn nothing_is_released_beside_a_living_driver() {
 #[tokio::test]
 async fn without_claims_there_is_nothing_to_do_and_a_wrong_root_is_told() {
     let (rig, driver) = (Rig::new(), TestDriver::new());
-    let mut location = location(&rig);
+    let mut location = rig.state_location();
     assert_eq!(state::release(&location, driver.clone(), &Release::All).await.unwrap(), []);
     let _handle = rig.start(&driver).await;
     assert_eq!(state::release(&location, driver.clone(), &Release::All).await.unwrap(), []);

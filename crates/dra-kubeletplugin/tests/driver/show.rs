@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use dra_kubeletplugin::state::{
     self, CdiOwner, FindingKind, Liveness, LockedBy, RecordPhase, Report, SocketKind, StateError,
-    StateLocation,
 };
 use dra_kubeletplugin::{ClaimUid, DeviceMetadata};
 
@@ -16,16 +15,8 @@ use crate::support::{DRIVER, NODE, Rig, TestDriver, device, soon, usual};
 
 const POD: &str = "4ecac36f-1de8-45dc-a28a-b8e0cb5a2a0a";
 
-fn location(rig: &Rig) -> StateLocation {
-    let mut location = StateLocation::new(DRIVER.parse().unwrap());
-    location.kubelet_root = rig.node.kubelet();
-    location.cdi_root = rig.node.cdi();
-    location.boot_id = Some("boot-1".to_owned());
-    location
-}
-
 async fn show(rig: &Rig) -> Report {
-    soon("a report", state::show(&location(rig))).await.unwrap()
+    soon("a report", state::show(&rig.state_location())).await.unwrap()
 }
 
 fn kinds(report: &Report) -> Vec<FindingKind> {
@@ -150,7 +141,7 @@ async fn what_a_dead_driver_and_a_clumsy_person_leave_is_found() {
     let older = rig.claims_folder().join("boot-0");
     fs::create_dir(&older).unwrap();
     fs::copy(rig.record(&claims[1]), older.join(rig.record(&claims[1]).file_name().unwrap())).unwrap();
-    let socket = location(&rig).data().join("dra-rs-dra-00000a.sock");
+    let socket = rig.state_location().data().join("dra-rs-dra-00000a.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
 
     let before = tree(rig.node.root());
@@ -171,7 +162,7 @@ async fn what_a_dead_driver_and_a_clumsy_person_leave_is_found() {
 
     // What a start puts right is not found any more.
     driver.fail_unprepare(None);
-    state::repair(&location(&rig)).await.unwrap();
+    state::repair(&rig.state_location()).await.unwrap();
     fs::remove_file(&temporary).unwrap();
     let _handle = rig.start(&driver).await;
     rig.unprepare_one(&claims[2]).await.unwrap();
@@ -183,7 +174,7 @@ async fn what_a_dead_driver_and_a_clumsy_person_leave_is_found() {
 #[tokio::test]
 async fn a_driver_that_was_never_here_cannot_be_looked_at() {
     let rig = Rig::new();
-    let error = state::show(&location(&rig)).await.unwrap_err();
+    let error = state::show(&rig.state_location()).await.unwrap_err();
     assert!(matches!(error, StateError::NoState(_)), "{error}");
-    assert!(!location(&rig).data().exists(), "no folder is made");
+    assert!(!rig.state_location().data().exists(), "no folder is made");
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use dra_kubeletplugin::k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use dra_kubeletplugin::kube::Client;
+use dra_kubeletplugin::state::StateLocation;
 use dra_kubeletplugin::{Handle, Options, Registration};
 use dra_testkit::TempNode;
 use dra_testkit::api::{ApiServer, Matcher, Verb};
@@ -16,6 +17,8 @@ use super::{TestDriver, eventually, soon};
 
 pub(crate) const DRIVER: &str = "gpu.example.com";
 pub(crate) const NODE: &str = "node-1";
+/// Which boot of the machine it is.
+const BOOT: &str = "boot-1";
 
 /// A node with stand-ins around it.
 pub(crate) struct Rig {
@@ -66,8 +69,17 @@ impl Rig {
         Options::new(DRIVER.parse().unwrap(), NODE.parse().unwrap(), client)
             .kubelet_root(self.node.kubelet())
             .cdi_root(self.node.cdi())
-            .boot_id("boot-1")
+            .boot_id(BOOT)
             .kubelet_in_process(true)
+    }
+
+    /// Where what those drivers keep is.
+    pub(crate) fn state_location(&self) -> StateLocation {
+        let mut location = StateLocation::new(DRIVER.parse().unwrap());
+        location.kubelet_root = self.node.kubelet();
+        location.cdi_root = self.node.cdi();
+        location.boot_id = Some(BOOT.to_owned());
+        location
     }
 
     /// Starts a driver and waits until the kubelet calls it.
@@ -173,7 +185,7 @@ impl Rig {
 
     /// Where the claim's record lies, in the boot that the driver takes by default.
     pub(crate) fn record(&self, claim: &ClaimRef) -> PathBuf {
-        self.claims_folder().join("boot-1").join(format!("{}.json", claim.uid))
+        self.claims_folder().join(BOOT).join(format!("{}.json", claim.uid))
     }
 
     /// The driver's records of all boots.
