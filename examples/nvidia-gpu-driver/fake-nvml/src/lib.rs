@@ -9,11 +9,11 @@
 //! ```no_run
 //! use fake_nvml::{Folder, Gpu, Machine, Model};
 //!
-//! # fn main() -> Result<(), fake_nvml::Error> {
+//! # fn example(scratch: &std::path::Path) -> Result<(), fake_nvml::Error> {
 //! let machine = Machine::new([Gpu::new(Model::A100Sxm4_40Gb, 0), Gpu::new(Model::L4, 1)]);
-//! let folder = Folder::create("/tmp/fake", &machine)?;
-//! // Here a program that has `/tmp/root` as its driver root finds it.
-//! let library = folder.install("/tmp/root/usr/lib64")?;
+//! let folder = Folder::create(scratch.join("fake"), &machine)?;
+//! // Here a program that has the folder `root` as its driver root finds it.
+//! let library = folder.install(scratch.join("root/usr/lib64"))?;
 //! // Later: the GPU falls off the bus.
 //! folder.change(|machine| machine.gpus[1].lost = true)?;
 //! # drop(library); Ok(())
