@@ -43,6 +43,9 @@ struct Options {
     /// `prepare` and `unprepare`.
     #[arg(long, value_delimiter = ',')]
     phases: Vec<String>,
+    /// Seconds between the first GET, which opens the connection, and the first call.
+    #[arg(long, default_value_t = 0)]
+    silence: u64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -97,6 +100,7 @@ async fn main() -> Result<()> {
     let first = claims.first().context("there are no claims")?;
     // A driver has its connection by then.
     floor.get(first).await?;
+    tokio::time::sleep(Duration::from_secs(options.silence)).await;
     for phase in &options.phases {
         let start = Instant::now();
         let calls = claims.chunks(options.per_call).map(|claims| floor.clone().call(phase, claims.to_vec()));
