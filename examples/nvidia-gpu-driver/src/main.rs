@@ -10,13 +10,17 @@ mod gpu;
 mod hardware;
 mod health;
 mod inventory;
+mod made;
 mod monitor;
 mod node;
 mod options;
 mod partition;
 mod plugin;
+mod records;
 mod run;
 mod state;
+mod sweep;
+mod taken;
 mod time_slice;
 mod vfio;
 

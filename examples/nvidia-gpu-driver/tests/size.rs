@@ -5,16 +5,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Binding included; tests, and the program for machines with a GPU, are not.
+/// Tests, and the program for machines with a GPU, are not counted.
 const MOST: usize = 4_000;
+/// Of the binding, which in the Go driver is a library that is not counted either.
+const MOST_OF_BINDING: usize = 1_100;
 
 #[test]
-fn the_driver_and_its_binding_have_at_most_4000_lines() {
+fn the_driver_has_at_most_4000_lines_and_its_binding_1100() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (driver, binding) = (lines(&root.join("src")), lines(&root.join("nvml/src")));
     println!("{driver} lines, and {binding} of the binding");
     assert!(driver > 1_500 && binding > 500, "something is not counted: {driver} and {binding}");
-    assert!(driver + binding <= MOST, "{driver} and {binding} lines");
+    assert!(driver <= MOST && binding <= MOST_OF_BINDING, "{driver} and {binding} lines");
 }
 
 /// Of all files but those of tests: up to the first module for tests.

@@ -12,5 +12,7 @@ mod gpus;
 mod hardware;
 mod health;
 mod mig;
+mod replay;
 mod rig;
 mod smoke;
+mod taken;
