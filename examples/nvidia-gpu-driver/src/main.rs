@@ -11,10 +11,12 @@ mod hardware;
 mod health;
 mod inventory;
 mod monitor;
+mod mps;
 mod node;
 mod options;
 mod partition;
 mod plugin;
+mod program;
 mod run;
 mod state;
 mod time_slice;
@@ -24,13 +26,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run::run(options::Options::parse()).await {
+fn main() -> ExitCode {
+    match mps::become_program(std::env::args_os()).map_or_else(serve, |error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+#[tokio::main]
+async fn serve() -> anyhow::Result<()> {
+    run::run(options::Options::parse()).await
 }

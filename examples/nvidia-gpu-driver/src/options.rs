@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Parser, ValueEnum};
-use dra_kubeletplugin::{DriverName, NodeName};
+use dra_kubeletplugin::{DriverName, NodeName, state::StateLocation};
 
 use crate::{cdi::Nodes, driver_root::DriverRoot};
 
@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// The kernel's files about processes and drivers.
     #[arg(long, env = "PROCFS", value_name = "FOLDER", default_value = "/proc")]
     procfs: PathBuf,
+    /// For tests: a folder that stands for the one of shared memory. Daemons of MPS have no view of their own then.
+    #[arg(long, env = "SHM_ROOT", value_name = "FOLDER", default_value = "/dev/shm")]
+    pub(crate) shm_root: PathBuf,
     /// Make MIG devices as claims ask for them, instead of offering those that are there.
     #[arg(long, env = "DYNAMIC_MIG", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub(crate) dynamic_mig: bool,
@@ -95,6 +98,14 @@ impl Options {
         let on_host = self.nvidia_driver_root.clone();
         let here = self.container_driver_root.clone().unwrap_or_else(|| on_host.clone());
         DriverRoot { here, on_host, library: self.nvml_library.clone() }
+    }
+
+    pub(crate) fn state(&self) -> StateLocation {
+        let mut location = StateLocation::new(self.driver_name.clone());
+        location.kubelet_root.clone_from(&self.kubelet_root);
+        location.cdi_root.clone_from(&self.cdi_root);
+        location.boot_id.clone_from(&self.boot_id);
+        location
     }
 
     pub(crate) fn nodes(&self) -> Nodes {

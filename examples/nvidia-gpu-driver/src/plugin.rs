@@ -20,6 +20,7 @@ use crate::{
     gpu::Gpu,
     hardware::{Hardware, HardwareError},
     inventory::{Inventory, Offer},
+    mps::{self, Mps},
     partition::{self, Instances},
     state::{Partition, State, TimeSliced},
     time_slice::NvidiaSmi,
@@ -32,6 +33,7 @@ pub(crate) struct NvidiaGpus {
     pub(crate) hardware: Hardware,
     pub(crate) root: DriverRoot,
     pub(crate) nodes: Nodes,
+    pub(crate) mps: Mps,
     pub(crate) cdi_hook: Option<PathBuf>,
     /// What of the driver containers get, with the version that it was found for: looking takes long.
     pub(crate) files: Arc<Mutex<Option<(String, DriverFiles)>>>,
@@ -39,10 +41,12 @@ pub(crate) struct NvidiaGpus {
 
 /// One device of a claim, and how it is wanted.
 #[derive(Clone, Debug)]
-struct Wanted {
+pub(crate) struct Wanted {
     device: AllocatedDevice,
-    offer: Offer,
-    usage: Use,
+    pub(crate) offer: Offer,
+    pub(crate) usage: Use,
+    /// The configuration that says so.
+    pub(crate) said_by: Option<usize>,
 }
 
 impl DriverPlugin for NvidiaGpus {
@@ -54,6 +58,7 @@ impl DriverPlugin for NvidiaGpus {
         cx: &PrepareContext<State>,
     ) -> Result<Prepared<State>, PluginError> {
         let wanted = self.wanted(claim)?;
+        let daemons = mps::daemons(claim.uid(), &wanted)?;
         let state = to_undo(&wanted);
         if state != State::default() {
             // Before anything is done, so that a crash leaves nothing behind that nobody knows of.
@@ -65,17 +70,24 @@ impl DriverPlugin for NvidiaGpus {
             }
         }
         let mut ready = self.ready(&wanted).await.map_err(PluginError::new)?.into_iter();
+        for daemon in daemons.values() {
+            self.mps.start(daemon).await.map_err(PluginError::new)?;
+        }
         let prepared = Prepared::new(state);
         Ok(wanted.iter().fold(prepared, |prepared, wanted| {
             let edits = match (&wanted.offer, &wanted.usage) {
                 (Offer::Vfio(gpu), Use::Vfio(usage)) => cdi::no_others(gpu.edits(*usage)),
                 _ => ready.next().unwrap_or_default(),
             };
-            prepared.device(&wanted.device, edits)
+            let daemon = wanted.said_by.and_then(|number| daemons.get(&number));
+            let shared = daemon.map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
+            prepared.device(&wanted.device, edits.merge(shared))
         }))
     }
 
     async fn unprepare(&self, claim: &HeldClaim<State>) -> Result<(), PluginError> {
+        // Also without a state: what tells of a daemon is beside it.
+        self.mps.stop(&claim.claim.uid).await.map_err(PluginError::new)?;
         let Some(state) = &claim.state else { return Ok(()) };
         if claim.reason == UnprepareReason::Reboot {
             // GPUs start as they are by default.
@@ -119,11 +131,11 @@ impl NvidiaGpus {
         });
         let offers: Vec<(&AllocatedDevice, Offer)> = offers.collect::<Result<_, PluginError>>()?;
         let wanted = offers.iter().map(|(device, offer)| {
-            let usage = match config::use_of(claim, (device, offer), &offers)? {
-                Use::TimeSlicing(_) if device.admin_access() => Use::Plain,
-                usage => usage,
+            let (usage, said_by) = match config::use_of(claim, (device, offer), &offers)? {
+                (Use::TimeSlicing(_) | Use::Mps(_), _) if device.admin_access() => (Use::Plain, None),
+                used => used,
             };
-            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage })
+            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by })
         });
         wanted.collect()
     }

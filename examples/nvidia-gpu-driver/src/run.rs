@@ -12,6 +12,7 @@ use crate::{
     hardware::Hardware,
     health::Health,
     inventory::Inventory,
+    mps::Mps,
     node::{Node, Offered, Place},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
@@ -24,8 +25,11 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let pool: PoolName = options.node_name.as_str().parse()?;
     let hardware = Hardware::start(options.driver_root()).context("starting the thread for NVML")?;
     let (inventories, inventory) = watch::channel(Arc::new(Inventory::default()));
+    let state = options.state();
+    let mps = Mps::new(&state, &options.shm_root, options.driver_root(), hardware.clone());
     let plugin = NvidiaGpus {
         inventory,
+        mps: mps.clone(),
         hardware: hardware.clone(),
         root: options.driver_root(),
         nodes: options.nodes(),
@@ -48,6 +52,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mut following = tokio::spawn(node.follow(place, reports, interval, |published| {
         tokio::spawn(log_published(registration, published));
     }));
+    let daemons = tokio::spawn(mps.follow(state, interval));
     let mut crashed = false;
     let end = async {
         tokio::select! {
@@ -57,6 +62,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     };
     let outcome = handle.shutdown_on(end).await;
     following.abort();
+    daemons.abort();
     ensure!(!crashed, "the thread for NVML has ended: a call of it has crashed");
     Ok(outcome?)
 }

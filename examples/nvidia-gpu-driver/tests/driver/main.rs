@@ -12,5 +12,6 @@ mod gpus;
 mod hardware;
 mod health;
 mod mig;
+mod mps;
 mod rig;
 mod smoke;
