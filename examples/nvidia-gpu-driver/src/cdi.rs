@@ -9,7 +9,7 @@ use dra_kubeletplugin::{ContainerEdits, DeviceNode};
 
 use crate::driver_root::DriverRoot;
 
-pub(crate) use driver_files::DriverFiles;
+pub(crate) use driver_files::{DriverFiles, libraries};
 
 /// Of all GPUs together.
 const COMMON_NODES: [&str; 4] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];

@@ -1,11 +1,13 @@
 //! What users write for a device: the configurations of the Go driver, `resource.nvidia.com/v1beta1`.
 
-use std::collections::BTreeMap;
+mod mps;
 
 use dra_kubeletplugin::{AllocatedClaim, AllocatedDevice, ConfigError, DeviceConfig, OpaqueConfig};
 use serde::Deserialize;
 
 use crate::inventory::Offer;
+
+pub(crate) use mps::MpsConfig;
 
 const API_VERSION: &str = "resource.nvidia.com/v1beta1";
 
@@ -17,6 +19,8 @@ pub(crate) enum Use {
     Plain,
     /// By several processes in turn.
     TimeSlicing(Interval),
+    /// By several processes at once.
+    Mps(MpsConfig),
     /// By a virtual machine.
     Vfio(VfioUse),
 }
@@ -32,30 +36,21 @@ pub(crate) struct VfioUse {
 
 /// For a whole GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct GpuConfig {
-    sharing: Option<GpuSharing>,
-}
-
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct GpuSharing {
-    strategy: Strategy,
-    time_slicing_config: Option<TimeSlicingConfig>,
-    mps_config: Option<MpsConfig>,
+    sharing: Option<Sharing>,
 }
 
 /// For a MIG device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct MigDeviceConfig {
-    sharing: Option<MigSharing>,
+    sharing: Option<Sharing>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct MigSharing {
+struct Sharing {
     strategy: Strategy,
+    time_slicing_config: Option<TimeSlicingConfig>,
     mps_config: Option<MpsConfig>,
 }
 
@@ -97,21 +92,10 @@ struct TimeSlicingConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Interval {
     #[default]
-    Default,
-    Short,
-    Medium,
-    Long,
-}
-
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MpsConfig {
-    #[serde(rename = "defaultActiveThreadPercentage")]
-    active_thread_percentage: Option<u8>,
-    #[serde(rename = "defaultPinnedDeviceMemoryLimit")]
-    pinned_memory_limit: Option<String>,
-    #[serde(rename = "defaultPerDevicePinnedMemoryLimit")]
-    pinned_memory_limits: Option<BTreeMap<String, String>>,
+    Default = 0,
+    Short = 1,
+    Medium = 2,
+    Long = 3,
 }
 
 impl DeviceConfig for GpuConfig {
@@ -132,12 +116,7 @@ impl DeviceConfig for VfioDeviceConfig {
 impl Interval {
     /// The number that `nvidia-smi compute-policy --set-timeslice` takes.
     pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Default => 0,
-            Self::Short => 1,
-            Self::Medium => 2,
-            Self::Long => 3,
-        }
+        self as u8
     }
 }
 
@@ -159,8 +138,8 @@ pub(crate) fn validate(config: &OpaqueConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// How a claim wants one of its devices to be used: the configuration that counts most. One that is for all requests is
-/// passed over where it is of another kind, if it is of the kind of another device of the claim.
+/// How a claim wants one of its devices to be used, and which of its configurations says so: the one that counts most. One
+/// that is for all requests is passed over where it is of another kind, if it is of the kind of another device of the claim.
 ///
 /// # Errors
 /// A configuration is of a kind that does not go with the device, or has a mistake.
@@ -168,11 +147,12 @@ pub(crate) fn use_of(
     claim: &AllocatedClaim,
     (device, offer): (&AllocatedDevice, &Offer),
     all: &[(&AllocatedDevice, Offer)],
-) -> Result<Use, ConfigError> {
+) -> Result<(Use, Option<usize>), ConfigError> {
     let mut wanted = match offer {
         Offer::Vfio(_) => VfioDeviceConfig::default().how(),
         _ => Use::Plain,
     };
+    let mut said_by = None;
     for config in claim.configs_of(device) {
         let is_for_another = || all.iter().any(|(_, offer)| fits(config, offer));
         if !fits(config, offer) && config.requests().is_empty() && is_for_another() {
@@ -183,8 +163,13 @@ pub(crate) fn use_of(
             Offer::Mig(..) | Offer::NewMig(..) => MigDeviceConfig::decode(config.parameters())?.how()?,
             Offer::Vfio(_) => VfioDeviceConfig::decode(config.parameters())?.how(),
         };
+        said_by = claim.configs().iter().position(|one| std::ptr::eq(one, config));
     }
-    Ok(wanted)
+    if matches!((offer, &wanted), (Offer::NewMig(..), Use::Mps(_))) {
+        let reason = "MPS does not go with MIG devices that are made as claims ask for them";
+        return Err(ConfigError::new("sharing.strategy", reason));
+    }
+    Ok((wanted, said_by))
 }
 
 fn fits(config: &OpaqueConfig, offer: &Offer) -> bool {
@@ -197,33 +182,39 @@ fn fits(config: &OpaqueConfig, offer: &Offer) -> bool {
 
 impl GpuConfig {
     fn how(&self) -> Result<Use, ConfigError> {
-        let Some(sharing) = &self.sharing else { return Ok(Use::Plain) };
-        match (sharing.strategy, &sharing.time_slicing_config, &sharing.mps_config) {
-            (Strategy::TimeSlicing, _, Some(_)) => {
-                Err(ConfigError::new("sharing.mpsConfig", "does not go with the strategy TimeSlicing"))
-            }
-            (Strategy::TimeSlicing, config, None) => {
-                let interval = config.as_ref().and_then(|config| config.interval).unwrap_or_default();
-                Ok(Use::TimeSlicing(interval))
-            }
-            (Strategy::Mps, Some(_), _) => {
-                Err(ConfigError::new("sharing.timeSlicingConfig", "does not go with the strategy MPS"))
-            }
-            (Strategy::Mps, None, _) => Err(no_mps()),
-        }
+        self.sharing.as_ref().map_or(Ok(Use::Plain), Sharing::how)
     }
 }
 
 impl MigDeviceConfig {
     fn how(&self) -> Result<Use, ConfigError> {
-        match self.sharing.as_ref().map(|sharing| (sharing.strategy, &sharing.mps_config)) {
-            None | Some((Strategy::TimeSlicing, None)) => Ok(Use::Plain),
-            Some((Strategy::TimeSlicing, Some(_))) => {
-                Err(ConfigError::new("sharing.mpsConfig", "does not go with the strategy TimeSlicing"))
+        let Some(sharing) = &self.sharing else { return Ok(Use::Plain) };
+        if sharing.time_slicing_config.is_some() {
+            return Err(ConfigError::new("sharing.timeSlicingConfig", "is for whole GPUs"));
+        }
+        Ok(match sharing.how()? {
+            Use::TimeSlicing(_) => Use::Plain,
+            usage => usage,
+        })
+    }
+}
+
+impl Sharing {
+    fn how(&self) -> Result<Use, ConfigError> {
+        match (self.strategy, &self.time_slicing_config, &self.mps_config) {
+            (Strategy::TimeSlicing, _, Some(_)) => Err(misplaced("mpsConfig", "TimeSlicing")),
+            (Strategy::TimeSlicing, config, None) => {
+                let interval = config.as_ref().and_then(|config| config.interval).unwrap_or_default();
+                Ok(Use::TimeSlicing(interval))
             }
-            Some((Strategy::Mps, _)) => Err(no_mps()),
+            (Strategy::Mps, Some(_), _) => Err(misplaced("timeSlicingConfig", "MPS")),
+            (Strategy::Mps, None, config) => Ok(Use::Mps(config.clone().unwrap_or_default())),
         }
     }
+}
+
+fn misplaced(field: &str, strategy: &str) -> ConfigError {
+    ConfigError::new(&format!("sharing.{field}"), format!("does not go with the strategy {strategy}"))
 }
 
 impl VfioDeviceConfig {
@@ -234,10 +225,6 @@ impl VfioDeviceConfig {
         let api_device = iommu.and_then(|iommu| iommu.enable_api_device).unwrap_or(true);
         Use::Vfio(VfioUse { prefer_iommufd: policy == BackendPolicy::PreferIommuFD, api_device })
     }
-}
-
-fn no_mps() -> ConfigError {
-    ConfigError::new("sharing.strategy", "MPS is not offered by this driver; use TimeSlicing")
 }
 
 #[cfg(test)]
@@ -261,6 +248,7 @@ mod tests {
             gpu(&json!({"sharing": {"strategy": "TimeSlicing"}})),
             Ok(Use::TimeSlicing(Interval::Default))
         );
+        assert_eq!(gpu(&json!({"sharing": {"strategy": "MPS"}})), Ok(Use::Mps(MpsConfig::default())));
         let table = [
             (slicing("long"), "parameters.sharing.timeSlicingConfig.interval: unknown variant `long`"),
             (json!({"sharing": {"strategy": "Magic"}}), "parameters.sharing.strategy: unknown variant"),
@@ -273,12 +261,36 @@ mod tests {
                 json!({"sharing": {"strategy": "MPS", "timeSlicingConfig": {}}}),
                 "parameters.sharing.timeSlicingConfig: does not go with",
             ),
-            (json!({"sharing": {"strategy": "MPS"}}), "parameters.sharing.strategy: MPS is not offered"),
+            (
+                json!({"sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"0": "1"}}}}),
+                "parameters.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit.0: must be at least 1Mi",
+            ),
+            (
+                json!({"sharing": {"strategy": "MPS", "mpsConfig": {"multiUser": true}}}),
+                "parameters.sharing.mpsConfig.multiUser: unknown field",
+            ),
         ];
         for (fields, expected) in table {
             let error = gpu(&fields).unwrap_err();
             assert!(error.starts_with(expected), "{error} should start with {expected}");
         }
+    }
+
+    #[test]
+    fn a_mig_device_is_shared_by_mps_or_as_it_is() {
+        let mig = |sharing: &Value| {
+            let object = json!({"apiVersion": API_VERSION, "kind": "MigDeviceConfig", "sharing": sharing});
+            MigDeviceConfig::decode(&object)
+                .and_then(|config| config.how())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(mig(&Value::Null), Ok(Use::Plain));
+        assert_eq!(mig(&json!({"strategy": "TimeSlicing"})), Ok(Use::Plain));
+        assert_eq!(mig(&json!({"strategy": "MPS", "mpsConfig": {}})), Ok(Use::Mps(MpsConfig::default())));
+        let error = mig(&json!({"strategy": "TimeSlicing", "timeSlicingConfig": {}})).unwrap_err();
+        assert_eq!(error, "parameters.sharing.timeSlicingConfig: is for whole GPUs");
+        let error = mig(&json!({"strategy": "TimeSlicing", "mpsConfig": {}})).unwrap_err();
+        assert!(error.starts_with("parameters.sharing.mpsConfig: does not go with"), "{error}");
     }
 
     #[test]

@@ -12,10 +12,12 @@ mod health;
 mod inventory;
 mod made;
 mod monitor;
+mod mps;
 mod node;
 mod options;
 mod partition;
 mod plugin;
+mod program;
 mod records;
 mod run;
 mod state;
@@ -28,13 +30,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run::run(options::Options::parse()).await {
+fn main() -> ExitCode {
+    match mps::become_program(std::env::args_os()).map_or_else(serve, |error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+#[tokio::main]
+async fn serve() -> anyhow::Result<()> {
+    run::run(options::Options::parse()).await
 }

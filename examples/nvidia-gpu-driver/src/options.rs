@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// The kernel's files about processes and drivers.
     #[arg(long, env = "PROCFS", value_name = "FOLDER", default_value = "/proc")]
     procfs: PathBuf,
+    /// For tests: a folder that stands for the one of shared memory. Daemons of MPS have no view of their own then.
+    #[arg(long, env = "SHM_ROOT", value_name = "FOLDER", default_value = "/dev/shm")]
+    pub(crate) shm_root: PathBuf,
     #[command(flatten)]
     pub(crate) devices: DeviceOptions,
     /// How often to look which GPUs there are, in seconds.

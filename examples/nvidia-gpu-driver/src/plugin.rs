@@ -22,6 +22,7 @@ use crate::{
     hardware::{Hardware, HardwareError},
     inventory::{Inventory, Offer},
     made::Made,
+    mps::{self, Mps},
     partition::{self, Instances},
     records::Records,
     state::{Given, Partition, State, TimeSliced},
@@ -35,6 +36,7 @@ pub(crate) struct NvidiaGpus {
     pub(crate) hardware: Hardware,
     pub(crate) root: DriverRoot,
     pub(crate) nodes: Nodes,
+    pub(crate) mps: Mps,
     pub(crate) cdi_hook: Option<PathBuf>,
     /// What of the driver containers get, with the version that it was found for: looking takes long.
     pub(crate) files: Arc<Mutex<Option<(String, DriverFiles)>>>,
@@ -50,7 +52,9 @@ pub(crate) struct NvidiaGpus {
 pub(crate) struct Wanted {
     pub(crate) device: AllocatedDevice,
     pub(crate) offer: Offer,
-    usage: Use,
+    pub(crate) usage: Use,
+    /// The configuration that says so.
+    pub(crate) said_by: Option<usize>,
 }
 
 /// Whether GPUs may be changed for a claim.
@@ -70,6 +74,7 @@ impl DriverPlugin for NvidiaGpus {
     ) -> Result<Prepared<State>, PluginError> {
         let wanted = self.wanted(claim)?;
         self.ensure_free(claim, &wanted).await.map_err(PluginError::new)?;
+        let daemons = mps::daemons(claim.uid(), &wanted)?;
         let mut state = to_undo(&wanted);
         if state != State::default() {
             // Before anything is done, so that a crash leaves nothing behind that nobody knows of.
@@ -82,9 +87,14 @@ impl DriverPlugin for NvidiaGpus {
         }
         let edits = self.edits(&wanted, Access::Change).await.map_err(PluginError::new)?;
         state.given = given(&wanted, &edits);
-        let devices = wanted.iter().zip(edits);
-        Ok(devices
-            .fold(Prepared::new(state), |prepared, (wanted, edits)| prepared.device(&wanted.device, edits)))
+        for daemon in daemons.values() {
+            self.mps.start(daemon).await.map_err(PluginError::new)?;
+        }
+        Ok(wanted.iter().zip(edits).fold(Prepared::new(state), |prepared, (wanted, edits)| {
+            let daemon = wanted.said_by.and_then(|number| daemons.get(&number));
+            let shared = daemon.map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
+            prepared.device(&wanted.device, edits.merge(shared))
+        }))
     }
 
     async fn is_current(&self, claim: &AllocatedClaim, state: Option<&State>) -> Result<bool, PluginError> {
@@ -110,6 +120,8 @@ impl DriverPlugin for NvidiaGpus {
     }
 
     async fn unprepare(&self, claim: &HeldClaim<State>) -> Result<(), PluginError> {
+        // Also without a state: what tells of a daemon is beside it.
+        self.mps.stop(&claim.claim.uid).await.map_err(PluginError::new)?;
         let Some(state) = &claim.state else {
             // It may have had partitions.
             self.made.doubt();
@@ -164,11 +176,11 @@ impl NvidiaGpus {
         });
         let offers: Vec<(&AllocatedDevice, Offer)> = offers.collect::<Result<_, PluginError>>()?;
         let wanted = offers.iter().map(|(device, offer)| {
-            let usage = match config::use_of(claim, (device, offer), &offers)? {
-                Use::TimeSlicing(_) if device.admin_access() => Use::Plain,
-                usage => usage,
+            let (usage, said_by) = match config::use_of(claim, (device, offer), &offers)? {
+                (Use::TimeSlicing(_) | Use::Mps(_), _) if device.admin_access() => (Use::Plain, None),
+                used => used,
             };
-            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage })
+            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by })
         });
         wanted.collect()
     }

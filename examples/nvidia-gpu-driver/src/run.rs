@@ -12,6 +12,7 @@ use crate::{
     health::Health,
     inventory::Inventory,
     made::Made,
+    mps::Mps,
     node::{Node, Offered, Place},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
@@ -29,8 +30,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let made = Made::open(&records.0.data(), options.boot_id.as_deref()).with_context(|| {
         format!("looking in {} for partitions that were made", records.0.data().display())
     })?;
+    let mps = Mps::new(&records.0, &options.shm_root, options.driver_root(), hardware.clone());
     let plugin = NvidiaGpus {
         inventory,
+        mps: mps.clone(),
         hardware: hardware.clone(),
         root: options.driver_root(),
         nodes: options.nodes(),
@@ -43,7 +46,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
     let offered = Offered {
         sysfs: options.sysfs.clone(),
-        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records)),
+        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records.clone())),
         passthrough: options.devices.passthrough,
     };
     let (node, reports) = Node::new(hardware, offered, health, inventories);
@@ -53,6 +56,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!("serving the kubelet");
     let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
     let mut following = tokio::spawn(node.follow(place, reports, interval));
+    let daemons = tokio::spawn(mps.follow(records.0, interval));
     let mut crashed = false;
     let end = async {
         tokio::select! {
@@ -62,6 +66,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     };
     let outcome = handle.shutdown_on(end).await;
     following.abort();
+    daemons.abort();
     ensure!(!crashed, "the thread for NVML has ended: a call of it has crashed");
     Ok(outcome?)
 }

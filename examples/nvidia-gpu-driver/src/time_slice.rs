@@ -1,11 +1,10 @@
 //! How long a process has a GPU for itself. NVML cannot set it; `nvidia-smi` can, by an interface of its own.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-use crate::config::Interval;
+use crate::{config::Interval, program};
 
 /// It takes seconds while the driver wakes a GPU up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,21 +20,13 @@ impl NvidiaSmi {
     /// Sets the time slice of a GPU.
     ///
     /// # Errors
-    /// The program cannot be run or fails; the error has what it said.
+    /// The program cannot be run or fails.
     pub(crate) async fn set_time_slice(&self, uuid: &str, interval: Interval) -> anyhow::Result<()> {
         let interval = interval.number().to_string();
         let arguments = ["compute-policy", "-i", uuid, "--set-timeslice", &interval];
-        let what = || format!("{} {}", self.program.display(), arguments.join(" "));
         let mut command = Command::new(&self.program);
-        command.args(arguments).env("LD_PRELOAD", &self.library).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output()).await;
-        let output = output.with_context(|| format!("{}: no answer in {PATIENCE:?}", what()))?;
-        let output = output.with_context(what)?;
-        if !output.status.success() {
-            let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-            bail!("{}: {}: {}", what(), output.status, said.concat().trim());
-        }
-        Ok(())
+        command.args(arguments).env("LD_PRELOAD", &self.library);
+        program::run(command, "", PATIENCE).await
     }
 }
 

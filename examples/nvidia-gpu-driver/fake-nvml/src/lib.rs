@@ -42,6 +42,9 @@ pub use model::Model;
 /// The name under which programs look for NVML.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
+/// A stand-in for NVIDIA's program of this name, which shares GPUs among processes: a script, which says what it takes.
+pub const MPS_CONTROL: &str = include_str!("../nvidia-cuda-mps-control");
+
 /// Names the [`Folder`] to a loaded library, before what [`Folder::install`] wrote beside it.
 pub const FOLDER_VARIABLE: &str = "FAKE_NVML_DIR";
 

@@ -34,36 +34,16 @@ impl DriverFiles {
     /// Looks for the files of this version. `library` is where NVML is: the others are beside it.
     pub(crate) fn find(root: &DriverRoot, library: &Path, version: &str, hook: Option<PathBuf>) -> Self {
         let mut files = Self { hook, ..Self::default() };
-        if let Some(folder) = library.parent() {
-            files.add_libraries(root, folder, version);
+        for (name, file) in library.parent().into_iter().flat_map(|folder| libraries(folder, version)) {
+            if let Some(seen_at) = root.in_container(&name) {
+                files.folders.extend(seen_at.parent().map(Path::to_owned));
+                files.add(root, &file, seen_at);
+            }
         }
         for program in PROGRAMS.iter().filter_map(|name| root.find_program(name).ok()) {
             files.add(root, &program, Path::new("/usr/bin").join(program.file_name().unwrap_or_default()));
         }
         files
-    }
-
-    /// Files whose names end in the driver's version, and the other names that lead to them: programs ask for
-    /// `libcuda.so.1`, and without the toolkit's hook nobody in the container makes that link.
-    fn add_libraries(&mut self, root: &DriverRoot, folder: &Path, version: &str) {
-        let ending = format!(".so.{version}");
-        let is_library = |path: &Path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("lib") && name.ends_with(&ending)
-        };
-        let mut entries: Vec<PathBuf> =
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        entries.sort();
-        for entry in entries {
-            let Ok(target) = fs::canonicalize(&entry) else { continue };
-            if is_library(&target)
-                && target.is_file()
-                && let Some(seen_at) = root.in_container(&entry)
-            {
-                self.folders.extend(seen_at.parent().map(Path::to_owned));
-                self.add(root, &target, seen_at);
-            }
-        }
     }
 
     fn add(&mut self, root: &DriverRoot, file: &Path, seen_at: PathBuf) {
@@ -97,6 +77,21 @@ impl DriverFiles {
         let arguments = ["nvidia-cdi-hook", "update-ldcache"].map(str::to_owned).into_iter().chain(folders);
         edits.hook(Hook::new(HookName::CreateContainer, program).args(arguments))
     }
+}
+
+/// Files in a folder whose names end in the driver's version, with each name that leads to them: programs ask for
+/// `libcuda.so.1`, and without the toolkit's hook nobody in a container makes that link.
+pub(crate) fn libraries(folder: &Path, version: &str) -> Vec<(PathBuf, PathBuf)> {
+    let ending = format!(".so.{version}");
+    let is_library = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("lib") && name.ends_with(&ending) && path.is_file()
+    };
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let found = names.filter_map(|name| Some((name.clone(), fs::canonicalize(name).ok()?)));
+    let mut found: Vec<_> = found.filter(|(_, file)| is_library(file)).collect();
+    found.sort();
+    found
 }
 
 #[cfg(test)]

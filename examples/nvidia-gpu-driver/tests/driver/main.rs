@@ -12,6 +12,7 @@ mod gpus;
 mod hardware;
 mod health;
 mod mig;
+mod mps;
 mod replay;
 mod rig;
 mod smoke;

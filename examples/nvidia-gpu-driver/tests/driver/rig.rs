@@ -20,6 +20,7 @@ use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
 };
+use nix::unistd::Pid;
 use serde_json::Value;
 
 pub(crate) const DRIVER: &str = "gpu.nvidia.com";
@@ -102,6 +103,7 @@ impl Rig {
             ("--nvidia-dev-root", self.folders.root().join("devices")),
             ("--sysfs", self.folders.root().join("sys")),
             ("--procfs", self.fake.path().join("proc")),
+            ("--shm-root", self.shm()),
         ];
         options
             .iter()
@@ -117,6 +119,11 @@ impl Rig {
         }
     }
 
+    /// The driver's process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.as_ref().unwrap().id()).unwrap())
+    }
+
     /// Waits until the process has ended by itself.
     pub(crate) async fn wait_dead(&mut self) {
         let Some(process) = self.process.as_mut() else { return };
@@ -129,6 +136,16 @@ impl Rig {
     /// The root of NVIDIA's driver.
     pub(crate) fn root(&self) -> PathBuf {
         self.folders.root().join("root")
+    }
+
+    /// What stands for `/dev/shm`.
+    pub(crate) fn shm(&self) -> PathBuf {
+        self.folders.root().join("shm")
+    }
+
+    /// Where the driver has what it keeps.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folders.plugins().join(DRIVER)
     }
 
     pub(crate) fn log(&self) -> String {
@@ -306,7 +323,7 @@ impl Rig {
 
     /// CDI files and records that are left.
     pub(crate) fn books(&self) -> Vec<PathBuf> {
-        let records = self.folders.plugins().join(DRIVER).join("claims");
+        let records = self.data().join("claims");
         files_below(&records).into_iter().chain(files_below(&self.folders.cdi())).collect()
     }
 
