@@ -33,6 +33,7 @@ mod lost_drivers;
 mod manifests;
 mod metadata;
 mod nvidia;
+mod nvidia_mps;
 mod operations;
 mod pods;
 mod profiles;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         doctor::scenarios(),
         profiles::scenarios(),
         nvidia::scenarios(),
+        nvidia_mps::scenarios(),
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
