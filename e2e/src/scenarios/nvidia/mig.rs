@@ -7,7 +7,7 @@ use fake_nvml::{Gpu, Machine, Model};
 use serde_json::json;
 
 use super::{
-    DRIVER, Hardware, MIG_DEVICES, RUNNING_WITHIN, claim, devices_of, ensure_sees, hardware, log_of,
+    DRIVER, Hardware, MIG_DEVICES, RUNNING_WITHIN, claim, devices_of, ensure_sees, hardware, is_gpu, log_of,
     look_around, request,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn that_are_made() -> Vec<Scenario> {
 async fn is_there(cx: &Context) -> Result<()> {
     let node = Hardware::install(&hardware::machine())?;
     cx.wait_devices(DRIVER, hardware::DEVICES, RUNNING_WITHIN).await?;
-    run_with_mig_device(cx, "3g.20gb", "nvidia0").await?;
+    run_with_mig_device(cx, "3g.20gb", 0).await?;
     ensure!(devices_of(cx, "mig").await? == ["gpu-0-mig-3g20gb-9-4"], "{:?}", devices_of(cx, "mig").await?);
     cx.delete_pod("pod", SETTLED_WITHIN).await?;
     gpu::nothing_left().await?;
@@ -48,8 +48,10 @@ async fn is_there(cx: &Context) -> Result<()> {
 
 /// A part is made on a GPU that was whole, and removed after the pod.
 async fn is_made(cx: &Context) -> Result<()> {
-    let node = Hardware::install(&Machine::new([Gpu::new(Model::H100Sxm5_80Gb, 5)]))?;
-    run_with_mig_device(cx, "1g.10gb", "nvidia5").await?;
+    // None of the machine of other scenarios, which the driver may still see.
+    const GPU: u32 = 5;
+    let node = Hardware::install(&Machine::new([Gpu::new(Model::H100Sxm5_80Gb, GPU)]))?;
+    run_with_mig_device(cx, "1g.10gb", GPU).await?;
     ensure!(node.instances()? == 1, "{} GPU instances while the pod runs", node.instances()?);
     cx.delete_pod("pod", SETTLED_WITHIN).await?;
     gpu::nothing_left().await?;
@@ -57,14 +59,14 @@ async fn is_made(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the pod `pod` with the claim `mig` for a device of this profile; it has to see this node of a GPU.
-async fn run_with_mig_device(cx: &Context, profile: &str, gpu: &str) -> Result<()> {
-    let cel = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
+/// Runs the pod `pod` with the claim `mig` for a device of this profile on this GPU, and looks at what it sees.
+async fn run_with_mig_device(cx: &Context, profile: &str, gpu: u32) -> Result<()> {
+    let cel = format!("{} && device.attributes['gpu.nvidia.com'].profile == '{profile}'", is_gpu(gpu));
     claim(cx, "mig", &json!({"requests": [request(MIG_DEVICES, 1, &cel)]})).await?;
     cx.create_pod(&ShellPod::new("pod", &look_around()).claim("mig").build()).await?;
     cx.wait_running("pod", RUNNING_WITHIN).await?;
     let log = log_of(cx, "pod", "main").await?;
-    ensure_sees(&log, &[gpu])?;
+    ensure_sees(&log, &[&format!("nvidia{gpu}")])?;
     let capabilities = log.lines().filter(|line| line.starts_with("nvidia-cap") && *line != "nvidia-caps");
     ensure!(capabilities.count() == 2, "the container has not the two capabilities of a MIG device:\n{log}");
     Ok(())
