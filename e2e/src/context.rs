@@ -7,6 +7,7 @@ mod pods;
 pub(crate) use pods::phase;
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) helpers: PathBuf,
     pub(crate) scratch: PathBuf,
     pub(crate) soak: SoakOptions,
+    /// Whether documents are given the output that there is now.
+    pub(crate) updates: bool,
 }
 
 impl Setup {
@@ -53,6 +56,8 @@ pub(crate) struct Context {
     /// A folder of its own. Its regular files are kept when something fails.
     pub(crate) scratch: PathBuf,
     pub(crate) soak: SoakOptions,
+    /// Whether a document whose output is out of date is brought up to date, which is a failure else.
+    pub(crate) updates: bool,
     binaries: PathBuf,
     helpers: PathBuf,
     drivers: Mutex<Vec<Driver>>,
@@ -71,6 +76,7 @@ impl Context {
             namespace,
             scratch,
             soak: setup.soak,
+            updates: setup.updates,
             binaries: setup.binaries.clone(),
             helpers: setup.helpers.clone(),
             drivers: Mutex::default(),
@@ -103,6 +109,14 @@ impl Context {
     /// The path of a binary of this workspace.
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
+    }
+
+    /// `PATH` with the programs of this workspace: drivers and `dra-doctor`, which lies beside this one.
+    pub(crate) fn path_with_programs(&self) -> Result<OsString> {
+        let own = std::env::current_exe().context("finding this program")?;
+        let known = std::env::var_os("PATH").unwrap_or_default();
+        let folders = own.parent().map(Path::to_path_buf).into_iter().chain(std::env::split_paths(&known));
+        std::env::join_paths([self.binaries.clone()].into_iter().chain(folders)).context("making a PATH")
     }
 
     /// The path of a Go helper: `grpc-dial`.

@@ -1,28 +1,26 @@
-//! The demos: what users are given to try.
-
-mod readme;
+//! The demos, and what else users are given to try.
 
 use std::{cell::RefCell, fs, path::PathBuf, process::Output, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize as _;
-use serde_json::Value;
 use tokio::process::Command;
+use transcript::{Block, Document, Gpus, Step, WORKSPACE};
 
 use crate::{context::Context, eventually::eventually, scenarios::gpu::nothing_left};
-use readme::{Gpus, Step};
 
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const KUBECONFIG: &str = "/run/cluster/conf/admin.kubeconfig";
-/// So long may it take until one sees what the README shows.
+/// So long may it take until one sees what is shown.
 const SEEN_WITHIN: Duration = Duration::from_secs(90);
+/// So long it is waited for when something else may be shown instead.
+const SETTLED_WITHIN: Duration = Duration::from_secs(20);
 
-/// A demo that is followed as its README says, in the scenario's namespace.
+/// A document whose commands are run as it says, in the scenario's namespace: the README of a demo, or sections of another.
 pub(crate) struct Demo<'a> {
     cx: &'a Context,
     kubeconfig: PathBuf,
+    document: Document,
     /// Blocks of commands that were not run yet, the last one first.
-    blocks: Vec<Vec<Step>>,
+    blocks: Vec<Block>,
     /// Variables that were set, as commands of a shell.
     variables: String,
     gpus: Gpus,
@@ -34,9 +32,24 @@ impl<'a> Demo<'a> {
     /// # Errors
     /// A command fails, or its output is not what is shown.
     pub(crate) async fn follow(cx: &'a Context, name: &str) -> Result<Self> {
-        let mut demo = Self::open(cx, name).await?;
+        let file = format!("demos/{name}/README.md");
+        let mut demo = Self::open(cx, &file, |_| true).await?;
+        ensure!(demo.blocks.len() > 1, "{file} has nothing to run");
         demo.run_until(1).await?;
         Ok(demo)
+    }
+
+    /// Runs all blocks below these headings of a document.
+    ///
+    /// # Errors
+    /// A command fails, or its output is not what is shown.
+    pub(crate) async fn follow_sections(cx: &'a Context, file: &str, headings: &[&str]) -> Result<()> {
+        let mut demo = Self::open(cx, file, |block| headings.contains(&block.heading.as_str())).await?;
+        for heading in headings {
+            let found = demo.blocks.iter().any(|block| block.heading == *heading);
+            ensure!(found, "{file} has nothing to run below {heading:?}");
+        }
+        demo.run_until(0).await
     }
 
     /// Runs what is left, and sees that the pods are gone and nothing of them is on the node.
@@ -45,15 +58,13 @@ impl<'a> Demo<'a> {
         nothing_left().await
     }
 
-    async fn open(cx: &'a Context, name: &str) -> Result<Self> {
-        let readme = PathBuf::from(WORKSPACE).join("demos").join(name).join("README.md");
-        let text = fs::read_to_string(&readme).with_context(|| format!("reading {}", readme.display()))?;
-        let mut blocks = readme::blocks(&text);
-        ensure!(blocks.len() > 1, "{} has nothing to run", readme.display());
+    async fn open(cx: &'a Context, file: &str, wanted: impl Fn(&Block) -> bool) -> Result<Self> {
+        let document = Document::read(file)?;
+        let mut blocks: Vec<_> = document.blocks().into_iter().filter(wanted).collect();
         blocks.reverse();
         let kubeconfig = cx.scratch.join("kubeconfig");
         fs::copy(KUBECONFIG, &kubeconfig).with_context(|| format!("copying {KUBECONFIG}"))?;
-        let demo = Self { cx, kubeconfig, blocks, variables: String::new(), gpus: Gpus::default() };
+        let demo = Self { cx, kubeconfig, document, blocks, variables: String::new(), gpus: Gpus::default() };
         let namespace = format!("kubectl config set-context --current --namespace={}", cx.namespace);
         let set = demo.shell(&namespace).await?;
         ensure!(set.status.success(), "{namespace}: {}", text_of(&set));
@@ -65,8 +76,8 @@ impl<'a> Demo<'a> {
         while self.blocks.len() > left
             && let Some(block) = self.blocks.pop()
         {
-            for step in block {
-                self.run(&step).await.with_context(|| format!("following the README: {}", step.command))?;
+            for step in block.steps {
+                self.run(&step).await.with_context(|| format!("following the document: {}", step.command))?;
             }
         }
         Ok(())
@@ -81,11 +92,14 @@ impl<'a> Demo<'a> {
             return Ok(());
         }
         let last = RefCell::new(String::new());
-        let seen = eventually("what the README shows", SEEN_WITHIN, || async {
+        let may_change = self.cx.updates && !step.shown.is_empty();
+        let within = if may_change { SETTLED_WITHIN } else { SEEN_WITHIN };
+        let seen = eventually("what is shown", within, || async {
             let output = self.shell(&step.command).await?;
-            let text = text_of(&output);
+            // For readers it is where `kubectl` is at.
+            let text = text_of(&output).replace(&self.cx.namespace, "default");
             let seen = match () {
-                () if !step.shown.is_empty() => readme::matches(&step.shown, &text, &self.gpus),
+                () if !step.shown.is_empty() => transcript::matches(&step.shown, &text, &self.gpus),
                 () if output.status.success() => Some(self.gpus.clone()),
                 // It may give up where this waits on.
                 () if step.command.starts_with("kubectl wait") => None,
@@ -94,10 +108,17 @@ impl<'a> Demo<'a> {
             last.replace(text);
             Ok(seen)
         });
-        match seen.await {
+        let seen = seen.await;
+        let last = last.into_inner();
+        match seen {
             Ok(gpus) => self.gpus = gpus,
+            Err(_) if may_change => {
+                let fresh = transcript::refreshed(&step.shown, &last, &self.gpus);
+                self.document.show(step, &fresh)?;
+                println!("    shown anew: {}", step.command);
+            }
             Err(error) => {
-                let (shown, last) = (step.shown.join("\n"), last.into_inner());
+                let shown = step.shown.join("\n");
                 let pods = text_of(&self.shell("kubectl describe pods,resourceclaims").await?);
                 return Err(error.context(format!("shown:\n{shown}\nprinted:\n{last}\npods:\n{pods}")));
             }
@@ -105,12 +126,17 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    /// Runs a command as a user would who stands in the workspace and has the scenario's namespace as the default.
+    /// Runs a command as a user would who stands in the workspace, has the scenario's namespace as the default, and the
+    /// programs of the workspace at hand.
     async fn shell(&self, command: &str) -> Result<Output> {
-        let command = command.replace("namespace default", &format!("namespace {}", self.cx.namespace));
+        let namespace = &self.cx.namespace;
+        let command = command
+            .replace("namespace default", &format!("namespace {namespace}"))
+            .replace("pod default/", &format!("pod {namespace}/"));
         let script = format!("exec 2>&1\n{}{command}", self.variables);
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(WORKSPACE).env("KUBECONFIG", &self.kubeconfig);
+        shell.env("PATH", self.cx.path_with_programs()?);
         shell.kill_on_drop(true).output().await.with_context(|| format!("running {command}"))
     }
 }
@@ -125,36 +151,12 @@ fn variable(command: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase())).then_some(name)
 }
 
-/// The documents of a YAML text that are objects of Kubernetes.
-///
-/// # Errors
-/// It is no YAML.
-pub(crate) fn objects(yaml: &str) -> Result<Vec<Value>> {
-    let mut objects = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(yaml) {
-        let value = Value::deserialize(document)?;
-        if value["apiVersion"].is_string() && value["kind"].is_string() {
-            objects.push(value);
-        }
-    }
-    Ok(objects)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use serde_json::json;
-
     use super::*;
     use crate::scenario::Scenario;
-
-    #[test]
-    fn only_documents_with_a_kind_are_objects() {
-        let yaml = "kind: A\napiVersion: v1\n---\n# nothing\n---\napiVersion: v2\nname: a chart\n";
-        assert_eq!(objects(yaml).unwrap(), [json!({"kind": "A", "apiVersion": "v1"})]);
-        assert!(objects("a: {").is_err());
-    }
 
     #[test]
     fn a_variable_is_set_by_its_name_alone() {
@@ -173,10 +175,14 @@ mod tests {
         fs::read_to_string(PathBuf::from(WORKSPACE).join(path)).unwrap()
     }
 
-    /// The scenarios of the suite by the name of their folder, and since which 1.x.
+    /// The scenarios of demos by the name of their folder, and since which 1.x.
     fn scenarios() -> BTreeMap<String, u32> {
         let named = |scenario: Scenario| {
-            let folder = scenario.name.strip_prefix("demos_")?.replace('_', "-");
+            let folder = scenario.name.strip_prefix("demos_")?;
+            if folder.starts_with("document_") {
+                return None;
+            }
+            let folder = folder.replace('_', "-");
             // The oldest that is tested.
             Some((folder, scenario.since.max(34)))
         };
@@ -209,14 +215,15 @@ mod tests {
     #[test]
     fn each_readme_applies_and_removes_the_files_of_its_folder() {
         for folder in folders() {
-            let blocks = readme::blocks(&read(&format!("demos/{folder}/README.md")));
+            let blocks = transcript::blocks(&read(&format!("demos/{folder}/README.md")));
             assert!(blocks.len() > 1, "{folder}");
-            let commands: Vec<_> = blocks.iter().flatten().map(|step| step.command.as_str()).collect();
+            let steps: Vec<_> = blocks.iter().flat_map(|block| &block.steps).collect();
+            let commands: Vec<_> = steps.iter().map(|step| step.command.as_str()).collect();
             let has = |verb: &str| {
                 commands.iter().any(|c| c.contains(verb) && c.contains(&format!("demos/{folder}")))
             };
             assert!(has("kubectl apply -f") && has("kubectl delete -f"), "{folder}: {commands:?}");
-            assert!(blocks.iter().flatten().any(|step| !step.shown.is_empty()), "{folder} shows no output");
+            assert!(steps.iter().any(|step| !step.shown.is_empty()), "{folder} shows no output");
         }
     }
 }

@@ -53,6 +53,9 @@ struct Cli {
     /// Run only this share of them, as `1/2`: every second one, from the first.
     #[arg(long, default_value_t = Share::WHOLE)]
     share: Share,
+    /// Write what commands print now into the documents that show something else, which is a failure without it.
+    #[arg(long)]
+    update: bool,
     /// Print what would be run, and run nothing.
     #[arg(long)]
     list: bool,
@@ -117,6 +120,7 @@ async fn run(cli: Cli) -> Result<bool> {
         helpers: cli.helpers,
         scratch: cli.scratch,
         soak: cli.soak,
+        updates: cli.update,
     };
     let count = runner::run(&setup, &chosen).await;
     if let Some(summary) = cli.summary {

@@ -26,6 +26,7 @@ mod health_ends;
 mod health_taints;
 mod hello;
 mod helm;
+mod helm_options;
 mod kubelet_away;
 mod long_name;
 mod lost_calls;
@@ -108,6 +109,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         slices::scenarios(),
         slice_client::scenarios(),
         helm::scenarios(),
+        helm_options::scenarios(),
         demos::scenarios(),
         manifests::scenarios(),
         chart_rights::scenarios(),

@@ -55,6 +55,10 @@ pub(crate) struct Options {
     /// fast it is says nothing then, so it goes with `--only`.
     #[arg(long, requires = "chosen")]
     unoptimized: bool,
+    /// Write what commands print now into the documents that show something else, on the newest version unless another is
+    /// named. Without it that is a failure.
+    #[arg(long, requires = "suite")]
+    update: bool,
     #[arg(skip)]
     soak: Option<SoakOptions>,
 }
@@ -83,6 +87,7 @@ impl From<SoakOptions> for Options {
             feature_gates: None,
             keep: false,
             unoptimized: false,
+            update: false,
             soak: Some(soak),
         }
     }
@@ -103,7 +108,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let legs = plan::legs(
         options.tier,
         options.suite,
-        options.kubernetes,
+        // Two versions would write the same documents.
+        options.kubernetes.or_else(|| options.update.then_some(Version::NEWEST)),
         options.only.is_some(),
         options.feature_gates.as_deref(),
     );
@@ -243,6 +249,9 @@ impl Run<'_> {
             ("--soak-seed", soak.and_then(|soak| soak.seed).map(|seed| seed.to_string())),
         ] {
             command.extend(value.into_iter().flat_map(|value| [option.into(), value.into()]));
+        }
+        if self.options.update {
+            command.push("--update".into());
         }
         let status = output.show(place.cluster.inside(&command)?, leg)?;
         let count =

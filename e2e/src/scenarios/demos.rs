@@ -1,14 +1,18 @@
 //! The demos that users are shown, on the driver that helm has installed. `cargo xtask e2e --suite demos` runs all.
 //!
 //! One scenario for each folder of `demos/`: it runs what the README says, sees that it prints what the README shows, and
-//! checks what the README says in words. Those that want the chart with the same values stand together.
+//! checks what the README says in words. Other documents have one for the sections that show output. Those that want the
+//! chart with the same values stand together.
 
 mod capacity;
 mod choosing;
+mod documents;
 mod looking;
 mod profiles;
 mod sharing;
 mod troubles;
+
+pub(super) use troubles::wait_webhook;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -32,12 +36,14 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let lists = [
         sharing::scenarios(),
+        documents::on_gpus(),
         choosing::scenarios(),
         looking::on_gpus(),
         troubles::on_gpus(),
         looking::scenarios(),
         capacity::scenarios(),
         troubles::scenarios(),
+        documents::scenarios(),
         profiles::scenarios(),
     ];
     let slow = Duration::from_secs(240);

@@ -12,22 +12,24 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     discovery,
 };
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
     chart::{Chart, MOCK, NVIDIA},
     context::Context,
-    demo,
     scenario::{Scenario, Tier},
 };
 
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Files, and blocks of YAML in Markdown, of these folders.
+/// Whose files are given to users. Blocks in Markdown are, wherever they are.
 const FOLDERS: [&str; 3] = ["demos", "docs", "examples"];
 /// The newest version that is tested; older ones may lack a kind.
 const NEWEST_MINOR: u32 = 37;
 /// Kinds that this one has only with gates that are off.
 const OFF_BY_DEFAULT: [&str; 1] = ["PodGroup"];
+/// Objects with a kind that are for other programs than the API server: clusters of kind.
+const OF_OTHERS: [&str; 1] = ["kind.x-k8s.io/"];
 
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -46,37 +48,83 @@ struct Source {
 
 async fn accepted(cx: &Context) -> Result<()> {
     let mut sources = Vec::new();
-    for folder in FOLDERS {
-        collect(Path::new(WORKSPACE), Path::new(folder), &mut sources)?;
-    }
+    collect(Path::new(WORKSPACE), Path::new(""), &mut sources)?;
     sources.push(rendered(cx, &MOCK, "gpu.bindingConditions=true").await?);
     sources.push(rendered(cx, &NVIDIA, "nvidiaDevRoot=/x").await?);
     allow_admin_access(cx).await?;
-    let (mut count, mut wrong, mut unknown) = (0, Vec::new(), Vec::new());
+    let (mut count, minor) = (0, cx.minor()?);
+    let (mut wrong, mut unknown, mut missed) = (Vec::new(), Vec::new(), Vec::new());
     for source in &sources {
-        let objects = demo::objects(&source.yaml).with_context(|| format!("reading {}", source.place))?;
-        for object in objects {
+        let objects = objects(&source.yaml).with_context(|| format!("reading {}", source.place))?;
+        for object in objects.into_iter().filter(is_for_the_api_server) {
             count += 1;
             let what = format!("{}: {} {}", source.place, object["kind"], object["metadata"]["name"]);
-            let off_by_default = OFF_BY_DEFAULT.iter().any(|kind| object["kind"] == *kind);
+            let may_be_unknown =
+                minor < since(&source.place) || OFF_BY_DEFAULT.iter().any(|kind| object["kind"] == *kind);
             match dry_run(cx, object).await {
                 Ok(Answer::Accepted) => {}
-                Ok(Answer::Unknown) => unknown.push((what, off_by_default)),
+                Ok(Answer::Unknown) if may_be_unknown => unknown.push(what),
+                Ok(Answer::Unknown) => missed.push(what),
                 Err(error) => wrong.push(format!("{what}: {error:#}")),
             }
         }
     }
     ensure!(wrong.is_empty(), "{} of {count} objects are refused:\n{}", wrong.len(), wrong.join("\n"));
-    let newest = cx.minor()? >= NEWEST_MINOR;
-    let missed: Vec<_> =
-        unknown.iter().filter(|(_, off)| newest && !off).map(|(what, _)| what.as_str()).collect();
     ensure!(missed.is_empty(), "kinds or fields that there are not: {}", missed.join(", "));
-    ensure!(count >= 20, "only {count} objects are found");
+    ensure!(count >= 100, "only {count} objects are found");
     println!(
         "    {count} objects are accepted, less {} whose kind or fields this cluster lacks: {unknown:?}",
         unknown.len()
     );
     Ok(())
+}
+
+/// The objects of a YAML text: its documents that have a kind, and what others of Kubernetes are a part of.
+///
+/// # Errors
+/// It is no YAML.
+fn objects(yaml: &str) -> Result<Vec<Value>> {
+    let documents = serde_yaml_ng::Deserializer::from_str(yaml).map(Value::deserialize);
+    let documents = documents.collect::<Result<Vec<_>, _>>()?;
+    let has_kind = |value: &Value| value["apiVersion"].is_string() && value["kind"].is_string();
+    Ok(documents
+        .into_iter()
+        .filter_map(|value| if has_kind(&value) { Some(value) } else { whole(&value) })
+        .collect())
+}
+
+/// An object around a part that a document shows: rules of a role, or probes of a container.
+fn whole(part: &Value) -> Option<Value> {
+    if !part["rules"].is_null() {
+        let mut role = part.clone();
+        role["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+        role["kind"] = json!("Role");
+        role["metadata"] = json!({"name": "part"});
+        return Some(role);
+    }
+    if !part["livenessProbe"].is_null() {
+        let mut container = part.clone();
+        container["name"] = json!("main");
+        container["image"] = json!("image");
+        let spec = json!({"containers": [container]});
+        return Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "part"}, "spec": spec}));
+    }
+    None
+}
+
+fn is_for_the_api_server(object: &Value) -> bool {
+    let group = object["apiVersion"].as_str().unwrap_or_default();
+    !OF_OTHERS.iter().any(|others| group.starts_with(others))
+}
+
+/// The minor version from which on all of a source has to be known: that of its demo's scenario, or for other documents the
+/// newest.
+fn since(place: &str) -> u32 {
+    let folder = place.strip_prefix("demos/").and_then(|rest| rest.split('/').next());
+    let scenario = folder.map(|folder| format!("demos_{}", folder.replace('-', "_")));
+    let all = super::all();
+    let demo = all.iter().find(|known| scenario.as_deref() == Some(known.name));
+    demo.map_or(NEWEST_MINOR, |demo| demo.since)
 }
 
 /// As the demo of admin access says, which is refused in other namespaces.
@@ -127,7 +175,7 @@ async fn rendered(cx: &Context, chart: &Chart, values: &str) -> Result<Source> {
     Ok(Source { place: format!("the chart {}", chart.name), yaml })
 }
 
-/// Templates of the chart are no YAML yet.
+/// Goes through a folder of the workspace, but not what is built or hidden. Templates of the chart are no YAML yet.
 fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<()> {
     let path = root.join(folder);
     let mut entries: Vec<PathBuf> = Vec::new();
@@ -138,14 +186,15 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<()> 
     for entry in entries {
         let path = root.join(&entry);
         if path.is_dir() {
-            if !entry.ends_with("templates") {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy();
+            if !name.starts_with('.') && name != "target" && name != "templates" {
                 collect(root, &entry, sources)?;
             }
             continue;
         }
         let read = || fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
         match entry.extension().and_then(|extension| extension.to_str()) {
-            Some("yaml" | "yml") => {
+            Some("yaml" | "yml") if FOLDERS.iter().any(|folder| entry.starts_with(folder)) => {
                 sources.push(Source { place: entry.display().to_string(), yaml: read()? });
             }
             Some("md") => sources.extend(blocks(&entry.display().to_string(), &read()?)?),
@@ -163,7 +212,7 @@ fn blocks(file: &str, text: &str) -> Result<Vec<Source>> {
         let fence = line.trim_start().strip_prefix("```").map(str::trim);
         match (&mut block, fence) {
             (None, Some(language)) => {
-                let is_yaml = language == "yaml";
+                let is_yaml = ["yaml", "yml", "json"].contains(&language);
                 block = Some((if is_yaml { number + 1 } else { 0 }, String::new()));
             }
             (Some(_), Some(_)) => {
@@ -202,10 +251,85 @@ mod tests {
     #[test]
     fn the_yaml_of_the_workspace_is_found() {
         let mut sources = Vec::new();
-        for folder in FOLDERS {
-            collect(Path::new(WORKSPACE), Path::new(folder), &mut sources).unwrap();
+        collect(Path::new(WORKSPACE), Path::new(""), &mut sources).unwrap();
+        let has = |part: &str| sources.iter().any(|source| source.place.contains(part));
+        for part in [
+            "demos/taints/3-pods.yaml",
+            "docs/writing-a-driver.md:",
+            "docs/operations.md:",
+            "docs/feature-gates.md:",
+        ] {
+            assert!(has(part), "{part}");
         }
-        assert!(sources.iter().any(|source| source.place.ends_with("pod.yaml")));
-        assert!(!sources.iter().any(|source| source.place.contains("templates")));
+        assert!(!has("templates") && !has("target/"));
+    }
+
+    #[test]
+    fn documents_with_a_kind_and_parts_of_objects_are_objects() {
+        let yaml = "kind: A\napiVersion: v1\n---\n# nothing\n---\napiVersion: v2\nname: a chart\n---\nrules: [{verbs: [get]}]\n\
+                    ---\nlivenessProbe: {periodSeconds: 1}\n";
+        let kinds: Vec<_> = objects(yaml).unwrap().iter().map(|object| object["kind"].clone()).collect();
+        assert_eq!(kinds, ["A", "Role", "Pod"]);
+        assert!(objects("a: {").is_err());
+    }
+
+    /// The driver's tests read it.
+    const NO_OBJECT: [&str; 1] = ["- devices:\n  - name: gpu-0\n"];
+
+    #[test]
+    fn all_yaml_of_documents_is_an_object_or_part_of_one() {
+        let mut sources = Vec::new();
+        collect(Path::new(WORKSPACE), Path::new(""), &mut sources).unwrap();
+        for source in sources.iter().filter(|source| source.place.contains(".md:")) {
+            let known = NO_OBJECT.iter().any(|begin| source.yaml.starts_with(begin));
+            let is_inventory = source.place.contains("fake-nvml");
+            let documents = serde_yaml_ng::Deserializer::from_str(&source.yaml).count();
+            let found = objects(&source.yaml).unwrap().len();
+            assert!(known || is_inventory || found == documents, "{}:\n{}", source.place, source.yaml);
+        }
+    }
+
+    #[test]
+    fn no_object_is_hidden_where_it_is_not_looked_for() {
+        let mut hidden = Vec::new();
+        let mut documents = Vec::new();
+        markdown(Path::new(WORKSPACE), &mut documents);
+        for path in documents {
+            let text = fs::read_to_string(&path).unwrap();
+            let (mut language, mut fenced) = ("", false);
+            for (number, line) in text.lines().enumerate() {
+                if let Some(fence) = line.trim_start().strip_prefix("```") {
+                    (language, fenced) = (if fenced { "" } else { fence }, !fenced);
+                } else if line.trim_start().starts_with("apiVersion:") && language != "yaml" {
+                    hidden.push(format!("{}:{}", path.display(), number + 1));
+                }
+            }
+        }
+        assert!(hidden.is_empty(), "objects belong into files, or fences of `yaml`: {hidden:?}");
+    }
+
+    fn markdown(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                markdown(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_demo_is_known_from_the_version_of_its_scenario_on() {
+        assert_eq!(since("demos/claim-template/pod0.yaml"), 0);
+        assert_eq!(since("demos/partitions/whole.yaml"), 36);
+        assert_eq!(since("docs/operations.md:3"), NEWEST_MINOR);
+    }
+
+    #[test]
+    fn clusters_of_kind_are_not_for_the_api_server() {
+        assert!(!is_for_the_api_server(&json!({"apiVersion": "kind.x-k8s.io/v1alpha4", "kind": "Cluster"})));
+        assert!(is_for_the_api_server(&json!({"apiVersion": "v1", "kind": "Pod"})));
     }
 }

@@ -1,5 +1,5 @@
 //! What the mock driver can play beside plain GPUs: partitions, shares, devices that have to be made ready first, network
-//! interfaces and CPUs; and health by annotations.
+//! interfaces and CPUs; and health by annotations. Network interfaces and CPUs come by helm.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,9 +13,9 @@ use super::{
     gpu_health,
 };
 use crate::{
+    chart,
     context::Context,
     eventually::eventually,
-    node::ComponentLog,
     pod::ShellPod,
     scenario::{Scenario, Tier},
 };
@@ -181,7 +181,7 @@ async fn net(cx: &Context) -> Result<()> {
     if !gpu_health::is_on(cx, "DRAConsumableCapacity").await? {
         return Ok(());
     }
-    start_profile(cx, "net", NET, &["--num-devices", "1"]).await?;
+    install_profile(cx, "net", NET).await?;
     let requests = json!({"ingressBandwidth": "10G", "egressBandwidth": "5G"});
     let burst = json!({
         "apiVersion": "net.resource.example.com/v1alpha1", "kind": "NetConfig", "bwBurst": {"ingressBurst": 1_000_000},
@@ -214,7 +214,7 @@ async fn cpu(cx: &Context) -> Result<()> {
     if !gpu_health::is_on(cx, "DRANodeAllocatableResources").await? {
         return Ok(());
     }
-    start_profile(cx, "cpu", CPU, &["--num-devices", "1", "--cpus-per-numa-node", "2"]).await?;
+    install_profile(cx, "cpu", CPU).await?;
     let request = |name: &str| {
         json!({"name": name, "exactly": {"deviceClassName": CPU,
             "capacity": {"requests": {"cpu.example.com/cpu": "500m"}}}})
@@ -236,17 +236,10 @@ async fn cpu(cx: &Context) -> Result<()> {
     gpu::nothing_left().await
 }
 
-/// Makes the driver's class, starts it and waits until its one device is offered.
-async fn start_profile(cx: &Context, profile: &str, driver: &str, options: &[&str]) -> Result<()> {
-    let class = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": driver},
-        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{driver}'")}}]},
-    });
-    cx.apply(&class.to_string()).await?;
-    let log = ComponentLog::of("kubelet")?;
-    cx.start_driver("mock-gpu-driver", &[&["--device-profile", profile], options].concat())?;
-    let registered = || async { Ok(log.says_registered(driver)?.then_some(())) };
-    eventually(&format!("driver {driver} registered"), SOON, registered).await?;
+/// Has helm install the driver of a profile with one device, and waits until that is offered.
+async fn install_profile(cx: &Context, profile: &str, driver: &str) -> Result<()> {
+    let profile = format!("deviceProfile={profile}");
+    chart::install(cx, &["webhook.enabled=false", &profile, "numDevices=1"]).await?;
     cx.wait_devices(driver, 1, SOON).await.map(drop)
 }
 

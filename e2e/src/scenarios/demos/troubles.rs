@@ -23,13 +23,17 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Helm's `--wait` waits for the webhook, too.
 async fn webhook(cx: &Context) -> Result<()> {
+    wait_webhook(cx, Duration::from_secs(60)).await?;
+    follow(cx, "webhook").await
+}
+
+/// As helm's `--wait` does.
+pub(in super::super) async fn wait_webhook(cx: &Context, within: Duration) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(cx.client.clone(), chart::MOCK.namespace);
-    eventually("the webhook is there", Duration::from_secs(60), || async {
+    eventually("the webhook is there", within, || async {
         let webhook = deployments.get(&format!("{}-webhook", chart::MOCK.name)).await?;
         Ok((webhook.status.and_then(|status| status.ready_replicas) >= Some(1)).then_some(()))
     })
-    .await?;
-    follow(cx, "webhook").await
+    .await
 }

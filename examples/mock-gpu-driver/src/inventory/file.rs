@@ -159,6 +159,23 @@ mod tests {
         {"devices": [{"name": "whole-1"}]}]"#;
 
     #[test]
+    fn the_files_that_documents_show_are_read() {
+        let between = |text: &'static str, begin, end| -> &'static str {
+            let (_, rest) = text.split_once(begin).expect(begin);
+            rest.split_once(end).expect(end).0
+        };
+        let operations = include_str!("../../../../docs/operations.md");
+        let file = between(operations, "```yaml\n- devices:\n", "```");
+        let inventory = read(&format!("- devices:\n{file}")).unwrap();
+        let well = inventory.health().map(|(_, health)| *health == DeviceHealth::healthy());
+        assert_eq!(well.collect::<Vec<_>>(), [true, false]);
+
+        let walk = include_str!("../../../../demos/walk-through/README.md");
+        let inventory = read(between(walk, "cat > inventory.json <<END\n", "END\n")).unwrap();
+        assert_eq!(inventory.health().count(), 2);
+    }
+
+    #[test]
     fn slices_are_read_in_their_order_and_devices_counted_over_all() {
         let inventory = read(PARTITIONS).unwrap();
         for (name, place) in [("half-0", 0), ("half-1", 1), ("whole-1", 2)] {

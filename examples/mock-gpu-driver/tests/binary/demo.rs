@@ -3,8 +3,39 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use transcript::{Document, EMBEDDED, Gpus};
 
 use crate::program::{program, run};
+
+/// `UPDATE_DOCUMENTS=1 cargo test -p mock-gpu-driver documents_show` writes what is printed now into them.
+#[test]
+fn the_documents_show_what_the_program_prints() {
+    let update = std::env::var_os("UPDATE_DOCUMENTS").is_some();
+    for (path, heading) in EMBEDDED {
+        let mut document = Document::read(path).unwrap();
+        let blocks = document.blocks().into_iter().filter(|block| block.heading == heading);
+        let steps: Vec<_> = blocks.flat_map(|block| block.steps).collect();
+        assert!(steps.iter().any(|step| !step.shown.is_empty()), "{path} shows nothing below {heading:?}");
+        for step in steps {
+            let arguments = step.command.strip_prefix("cargo run -p mock-gpu-driver -- ");
+            let arguments =
+                arguments.unwrap_or_else(|| panic!("{path} runs another program: {}", step.command));
+            let ran = run(program(arguments.split_whitespace()));
+            assert!(ran.succeeded, "{}", ran.err);
+            if !step.shown.is_empty()
+                && transcript::matches(&step.shown, &ran.out, &Gpus::default()).is_none()
+            {
+                let fresh = transcript::refreshed(&step.shown, &ran.out, &Gpus::default());
+                assert!(
+                    update,
+                    "{path} shows something else below {heading:?} than is printed:\n{}",
+                    fresh.join("\n")
+                );
+                document.show(&step, &fresh).unwrap();
+            }
+        }
+    }
+}
 
 #[test]
 fn the_demo_prints_its_steps_in_order() {
