@@ -53,7 +53,9 @@ async fn all_of_it(cx: &Context) -> Result<()> {
             return Ok(());
         }
     }
-    chart::install(cx, &["gpu.bindingConditions=true", "healthAnnotations=true", "numDevices=1"]).await?;
+    chart::MOCK
+        .install(cx, &["gpu.bindingConditions=true", "healthAnnotations=true", "numDevices=1"])
+        .await?;
     cx.wait_devices(DRIVER, 1, SOON).await?;
     wait_webhook(cx, RUNS_WITHIN).await?;
     refuses_mistakes(cx).await?;
@@ -70,7 +72,8 @@ async fn all_of_it(cx: &Context) -> Result<()> {
 
     gpu_health::wait_shown(cx, "p", "Healthy", "", SOON).await?;
     let pod = annotate(cx).await?;
-    let message = format!("so says annotation health.example.com/gpu-0 of pod {}/{pod}", chart::NAMESPACE);
+    let message =
+        format!("so says annotation health.example.com/gpu-0 of pod {}/{pod}", chart::MOCK.namespace);
     gpu_health::wait_shown(cx, "p", "Unhealthy", &message, SOON).await?;
     cx.delete_pod("p", SOON).await?;
     gpu::nothing_left().await
@@ -80,10 +83,10 @@ async fn all_of_it(cx: &Context) -> Result<()> {
 async fn annotate(cx: &Context) -> Result<String> {
     let of_driver =
         |pod: &Pod| pod.labels().get("app.kubernetes.io/component").is_some_and(|of| of == "driver");
-    let pods: Vec<_> = chart::pods(cx).await?.into_iter().filter(of_driver).collect();
+    let pods: Vec<_> = chart::MOCK.pods(cx).await?.into_iter().filter(of_driver).collect();
     let [pod] = &pods[..] else { bail!("{} pods of the driver", pods.len()) };
     let patch = json!({"metadata": {"annotations": {"health.example.com/gpu-0": "unhealthy"}}});
-    let api: Api<Pod> = Api::namespaced(cx.client.clone(), chart::NAMESPACE);
+    let api: Api<Pod> = Api::namespaced(cx.client.clone(), chart::MOCK.namespace);
     let name = pod.name_any();
     let annotated = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     annotated.with_context(|| format!("annotating pod {name}"))?;
@@ -92,23 +95,24 @@ async fn annotate(cx: &Context) -> Result<String> {
 
 async fn given_certificate(cx: &Context) -> Result<()> {
     const NAME: &str = "given";
-    let host = format!("{}-webhook.{}.svc", chart::NAME, chart::NAMESPACE);
+    let host = format!("{}-webhook.{}.svc", chart::MOCK.name, chart::MOCK.namespace);
     let issued = rcgen::generate_simple_self_signed([host])?;
     let (crt, key) = (issued.cert.pem(), issued.signing_key.serialize_pem());
     let bundle =
         serde_json::to_value(ByteString(crt.clone().into_bytes())).context("encoding the certificate")?;
     let bundle = format!("webhook.certificate.caBundle={}", bundle.as_str().unwrap_or_default());
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": chart::NAMESPACE}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": chart::MOCK.namespace}});
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"name": NAME, "namespace": chart::NAMESPACE},
+        "metadata": {"name": NAME, "namespace": chart::MOCK.namespace},
         "stringData": {"tls.crt": crt, "tls.key": key},
     });
     for object in [namespace, secret] {
         cx.apply(&object.to_string()).await?;
     }
     let name = format!("webhook.certificate.secretName={NAME}");
-    chart::install(cx, &["webhook.certificate.source=secret", &name, &bundle]).await?;
+    chart::MOCK.install(cx, &["webhook.certificate.source=secret", &name, &bundle]).await?;
     let outcome = async {
         wait_webhook(cx, RUNS_WITHIN).await?;
         refuses_mistakes(cx).await?;
@@ -116,7 +120,7 @@ async fn given_certificate(cx: &Context) -> Result<()> {
     };
     let outcome = outcome.await;
     // Helm did not make it.
-    let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), chart::NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), chart::MOCK.namespace);
     secrets.delete(NAME, &DeleteParams::default()).await.context("removing the certificate")?;
     outcome
 }
