@@ -12,6 +12,8 @@ use crate::{cluster::build, helm, image, static_build};
 
 /// Drivers under test: built as they are shipped, so without what is only for people at a desk.
 const DRIVERS: [&str; 2] = ["hello-driver", "mock-gpu-driver"];
+/// The module of a containerd in which CDI can be off.
+const OLDER_CONTAINERD: &str = "github.com/containerd/containerd/v2";
 /// What the mock driver's image is called in the cluster.
 const IMAGE: &str = "dra.test/mock-gpu-driver:v1";
 
@@ -24,7 +26,8 @@ pub(crate) struct Tools {
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
     /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
-    /// `cel-cases.json`; `helm`, and the image of the mock driver, `mock-gpu-driver.tar`.
+    /// `cel-cases.json`; `helm`, and the image of the mock driver, `mock-gpu-driver.tar`. For the full tier there is the
+    /// folder `older-containerd` too.
     pub(crate) helpers: PathBuf,
 }
 
@@ -63,6 +66,16 @@ pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
         image::check_size(&program)?;
     }
     Ok(Tools { binaries, scenarios: target.join("debug/e2e"), helpers })
+}
+
+/// Builds a containerd from before 2.4, from when on CDI cannot be off, and its shim. Only scenarios of the full tier need it.
+pub(crate) fn build_older_containerd(root: &Path, tools: &Tools) -> Result<()> {
+    let module = root.join("e2e/older-containerd");
+    let packages =
+        ["containerd", "containerd-shim-runc-v2"].map(|name| format!("{OLDER_CONTAINERD}/cmd/{name}"));
+    // The slash makes it a folder: one file for each package.
+    let folder = tools.helpers.join("older-containerd/");
+    build::go(&module, &["-ldflags=-s -w"], &folder, &packages.each_ref().map(String::as_str))
 }
 
 /// Runs `cargo build` in the workspace.
