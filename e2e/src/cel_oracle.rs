@@ -181,6 +181,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_supported_of_our_table_is_documented() {
+        let cases = cases::ours();
+        let unsupported: BTreeMap<&str, String> = cases
+            .iter()
+            .filter_map(|case| match evaluate(case) {
+                Err(SelectorError::Unsupported(what)) => Some((case.expression.as_str(), what)),
+                _ => None,
+            })
+            .collect();
+        let document = include_str!("../../crates/dra-cel/README.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+        let told: BTreeMap<&str, String> =
+            rows.filter_map(|row| row.split_once("` | ")).map(|(it, what)| (it, what.to_owned())).collect();
+        assert_eq!(told, unsupported);
+        let figures = format!("Ours: {} expressions on four devices", expressions_of(&cases));
+        assert!(document.contains(&figures), "the document does not say {figures:?}");
+    }
+
+    #[test]
     fn the_table_has_all_three_outcomes_and_little_that_is_not_supported() {
         let mut outcomes = BTreeMap::new();
         let cases = cases::ours();
