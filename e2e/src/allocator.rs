@@ -172,6 +172,9 @@ mod tests {
         let refused: usize = cases.iter().map(run).sum();
         assert!(cases.len() >= 50 && refused >= 20, "{} cases, {refused} refused", cases.len());
         assert!(cases.iter().filter(|case| case.gate).count() >= 12);
+        let document = include_str!("../../crates/dra-allocator/README.md");
+        let figure = format!("a table of {} cases", cases.len());
+        assert!(document.contains(&figure), "the document does not say {figure:?}");
     }
 
     #[test]

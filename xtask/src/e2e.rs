@@ -124,6 +124,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     }
     let drivers = if options.unoptimized { tools::Drivers::Unoptimized } else { tools::Drivers::Shipped };
     let tools = tools::build(root, drivers)?;
+    if options.tier == Tier::Full {
+        tools::build_older_containerd(root, &tools)?;
+    }
     for leg in &legs {
         build::ensure(root, leg.kubernetes)?;
     }

@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClai
 
 use crate::error::AllocationError;
 use crate::model::{self, Claim, Class, Slice};
+use crate::pools;
 use crate::requests::{self, Wanted};
 use crate::result;
 use crate::search::{InUse, Search};
@@ -63,7 +64,8 @@ pub fn allocate(
 ) -> Result<Vec<AllocationResult>, AllocationError> {
     let objects = Objects::read(known, claims)?;
     let (wanted, in_use) = (objects.wanted()?, objects.in_use());
-    let solution = Search::new(&objects.slices, node, &wanted, &in_use)?.run()?;
+    let pools = pools::gather(&objects.slices, node);
+    let solution = Search::new(&pools, node, &wanted, &in_use)?.run()?;
     (0..wanted.len()).map(|number| result::allocation(&wanted, number, &solution, node)).collect()
 }
 

@@ -13,7 +13,7 @@ use crate::error::AllocationError;
 use crate::model::{Claim, Device, DeviceKey, Slice};
 use crate::obstacle::Obstacle;
 use crate::pools::{self, Pool, PoolState};
-use crate::requests::{Alternative, Wanted};
+use crate::requests::{self, Alternative, Wanted};
 use crate::search::{InUse, Search};
 use crate::taints;
 
@@ -92,7 +92,8 @@ impl RequestExplanation {
 /// ```
 ///
 /// # Errors
-/// If a class does not exist, a selector does not parse, or something is asked that is not supported.
+/// If a class does not exist, a selector does not parse, something is asked that is not supported, or an object has
+/// something that no API server would have stored.
 pub fn explain(
     known: &Known<'_>,
     node: &Node,
@@ -100,12 +101,13 @@ pub fn explain(
 ) -> Result<Explanation, AllocationError> {
     let objects = Objects::read(known, claims)?;
     let (wanted, in_use) = (objects.wanted()?, objects.in_use());
-    let error = Search::new(&objects.slices, node, &wanted, &in_use).and_then(Search::run).err();
     let pools = pools::gather(&objects.slices, node);
+    let error = Search::new(&pools, node, &wanted, &in_use).and_then(Search::run).err();
     let look = Look { node, in_use: &in_use, holders: holders(&objects.known), pools: &pools };
+    let requests: Result<_, _> = wanted.iter().flat_map(|claim| look.at_claim(claim)).collect();
     Ok(Explanation {
         error,
-        requests: wanted.iter().flat_map(|claim| look.at_claim(claim)).collect(),
+        requests: requests?,
         unusable_pools: pools.iter().filter_map(unusable).collect(),
     })
 }
@@ -144,15 +146,17 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn at_claim(&self, claim: &Wanted<'_>) -> Vec<RequestExplanation> {
+    fn at_claim(&self, claim: &Wanted<'_>) -> Vec<Result<RequestExplanation, AllocationError>> {
         let alternatives = claim.requests.iter().flat_map(|request| {
             request.alternatives.iter().map(move |alternative| (request.name, alternative))
         });
-        let explain = |(request, asked): (&str, &Alternative<'_>)| RequestExplanation {
-            claim: claim.claim.metadata.name.clone(),
-            request: asked.name.clone(),
-            wanted: asked.count,
-            devices: self.at_devices(claim, request, asked),
+        let explain = |(request, asked): (&str, &Alternative<'_>)| {
+            Ok(RequestExplanation {
+                claim: claim.claim.metadata.name.clone(),
+                request: asked.name.clone(),
+                wanted: asked.count,
+                devices: self.at_devices(claim, request, asked)?,
+            })
         };
         alternatives.map(explain).collect()
     }
@@ -162,7 +166,7 @@ impl Look<'_> {
         claim: &Wanted<'_>,
         request: &str,
         asked: &Alternative<'_>,
-    ) -> Vec<DeviceExplanation> {
+    ) -> Result<Vec<DeviceExplanation>, AllocationError> {
         let mut found = Vec::new();
         for pool in self.pools.iter().filter(|pool| pool.state == PoolState::Usable) {
             let devices = pool.slices.iter().chain(&pool.elsewhere).flat_map(|slice| &slice.spec.devices);
@@ -170,7 +174,7 @@ impl Look<'_> {
             for slice in &pool.slices {
                 for device in &slice.spec.devices {
                     let (driver, name, device_name) = pool.key_of(device);
-                    let mut obstacles = self.at_device(pool, slice, device, &counters, asked);
+                    let mut obstacles = self.at_device(pool, slice, device, &counters, asked)?;
                     obstacles.extend(
                         constraints::lacking(
                             &claim.claim.spec.devices.constraints,
@@ -185,7 +189,7 @@ impl Look<'_> {
                 }
             }
         }
-        found
+        Ok(found)
     }
 
     fn at_device(
@@ -195,9 +199,9 @@ impl Look<'_> {
         device: &Device,
         counters: &Counters,
         asked: &Alternative<'_>,
-    ) -> Vec<Obstacle> {
+    ) -> Result<Vec<Obstacle>, AllocationError> {
         let key = pool.key_of(device);
-        let mut obstacles = by_selectors(slice, device, asked);
+        let mut obstacles = by_selectors(slice, device, &key, asked)?;
         if slice.spec.per_device_node_selection && !pools::includes(&device.place, self.node) {
             obstacles.push(Obstacle::OtherNode);
         }
@@ -206,12 +210,12 @@ impl Look<'_> {
                 .map(|taint| Obstacle::Taint { taint: taint.to_string() }),
         );
         if asked.is_admin {
-            return obstacles;
+            return Ok(obstacles);
         }
         let by = self.holders.get(&key).cloned().unwrap_or_default();
         if self.in_use.holds_whole(&key) {
             obstacles.push(Obstacle::Held { by });
-            return obstacles;
+            return Ok(obstacles);
         }
         let is_further_share = device.allow_multiple_allocations && self.in_use.has(&key);
         if !is_further_share && let Some(shortage) = counters.shortage(pool, device) {
@@ -220,7 +224,7 @@ impl Look<'_> {
         let consumed = self.in_use.consumed(&key);
         let lacks = capacity::lacks(device, &asked.ask.capacity.requests, &consumed);
         obstacles.extend(lacks.into_iter().map(|lack| Obstacle::Capacity { lack, by: by.clone() }));
-        obstacles
+        Ok(obstacles)
     }
 
     /// The claims that hold devices of a pool.
@@ -234,19 +238,23 @@ impl Look<'_> {
     }
 }
 
-fn by_selectors(slice: &Slice, device: &Device, asked: &Alternative<'_>) -> Vec<Obstacle> {
+fn by_selectors(
+    slice: &Slice,
+    device: &Device,
+    (driver, pool, name): &DeviceKey,
+    asked: &Alternative<'_>,
+) -> Result<Vec<Obstacle>, AllocationError> {
     if asked.selectors.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let subject = match device.subject(&slice.spec.driver) {
-        Ok(subject) => subject,
-        Err(error) => return vec![Obstacle::Unreadable { reason: error.to_string() }],
-    };
+    let subject = device.subject(&slice.spec.driver).map_err(|error| {
+        requests::selector_error("ResourceSlice", &format!("{driver}/{pool}/{name}"), error)
+    })?;
     let unmet = asked.selectors.iter().flat_map(|(place, selector)| {
         let unmet = selector.explain(&subject).into_iter();
         unmet.map(|unmet| Obstacle::Selector { place: place.clone(), unmet })
     });
-    unmet.collect()
+    Ok(unmet.collect())
 }
 
 #[cfg(test)]

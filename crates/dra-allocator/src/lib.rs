@@ -20,4 +20,4 @@ pub use allocate::{Known, allocate};
 pub use error::AllocationError;
 pub use explain::{DeviceExplanation, Explanation, RequestExplanation, explain};
 pub use nodes::selects;
-pub use obstacle::Obstacle;
+pub use obstacle::{Obstacle, ObstacleKind};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dra_cel::Unmet;
+use serde::{Deserialize, Serialize};
 
 /// What keeps a device from a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +47,56 @@ pub enum Obstacle {
     },
     /// It is for other nodes.
     OtherNode,
-    /// It has something that no API server would have stored.
-    Unreadable {
-        /// What.
-        reason: String,
-    },
+}
+
+/// The kind of an [`Obstacle`], for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum ObstacleKind {
+    /// A selector does not choose the device.
+    Selector,
+    /// A taint is not tolerated.
+    Taint,
+    /// Other claims hold the device.
+    Held,
+    /// Counters do not suffice.
+    Counters,
+    /// Capacity does not suffice.
+    Capacity,
+    /// An attribute is missing that a constraint compares.
+    NoAttribute,
+    /// The device is for other nodes.
+    OtherNode,
+}
+
+impl ObstacleKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Selector,
+        Self::Taint,
+        Self::Held,
+        Self::Counters,
+        Self::Capacity,
+        Self::NoAttribute,
+        Self::OtherNode,
+    ];
+}
+
+impl Obstacle {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ObstacleKind {
+        match self {
+            Self::Selector { .. } => ObstacleKind::Selector,
+            Self::Taint { .. } => ObstacleKind::Taint,
+            Self::Held { .. } => ObstacleKind::Held,
+            Self::Counters { .. } => ObstacleKind::Counters,
+            Self::Capacity { .. } => ObstacleKind::Capacity,
+            Self::NoAttribute { .. } => ObstacleKind::NoAttribute,
+            Self::OtherNode => ObstacleKind::OtherNode,
+        }
+    }
 }
 
 impl fmt::Display for Obstacle {
@@ -70,7 +116,6 @@ impl fmt::Display for Obstacle {
                 write!(f, "has no attribute {attribute}, which a constraint of the claim compares")
             }
             Self::OtherNode => f.write_str("is for other nodes"),
-            Self::Unreadable { reason } => write!(f, "cannot be read: {reason}"),
         }
     }
 }
@@ -78,4 +123,20 @@ impl fmt::Display for Obstacle {
 fn claims(names: &[String]) -> String {
     let kind = if names.len() == 1 { "claim" } else { "claims" };
     format!("{kind} {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_are_listed() {
+        let error = serde_json::from_str::<ObstacleKind>("\"none\"").unwrap_err().to_string();
+        for kind in ObstacleKind::ALL {
+            let name = serde_json::to_string(&kind).unwrap();
+            assert!(error.contains(&name.replace('"', "`")), "{error} does not tell of {name}");
+        }
+        // The error lists what there is: itself in quotes, and each kind.
+        assert_eq!(error.matches('`').count() / 2, ObstacleKind::ALL.len() + 1, "{error}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::constraints::Constraint;
 use crate::counters::Counters;
 use crate::error::AllocationError;
 use crate::model::{Allocated, Amount, Device, DeviceKey, Slice};
-use crate::pools::{self, Pool, PoolKey, PoolState};
+use crate::pools::{Pool, PoolKey, PoolState};
 use crate::requests::{Alternative, Wanted};
 
 /// Most results that an allocation can have.
@@ -88,7 +88,7 @@ fn add(consumed: &mut Consumed, share: &BTreeMap<String, Amount>) {
 #[derive(Debug)]
 pub(crate) struct Search<'a> {
     node: &'a Node,
-    pools: Vec<Pool<'a>>,
+    pools: &'a [Pool<'a>],
     claims: &'a [Wanted<'a>],
     in_use: &'a InUse,
     /// The devices of requests for all devices, by claim, request and alternative.
@@ -130,22 +130,18 @@ enum End<'a> {
 }
 
 impl<'a> Search<'a> {
+    /// In the pools with devices for the node.
+    ///
     /// # Errors
     /// If a request for all devices cannot know them, or a selector fails.
     pub(crate) fn new(
-        slices: &'a [Slice],
+        pools: &'a [Pool<'a>],
         node: &'a Node,
         claims: &'a [Wanted<'a>],
         in_use: &'a InUse,
     ) -> Result<Self, AllocationError> {
-        let mut search = Self {
-            node,
-            pools: pools::gather(slices, node),
-            claims,
-            in_use,
-            all_devices: BTreeMap::new(),
-            matches: HashMap::new(),
-        };
+        let (all_devices, matches) = (BTreeMap::new(), HashMap::new());
+        let mut search = Self { node, pools, claims, in_use, all_devices, matches };
         for (number, claim) in claims.iter().enumerate() {
             search.count(number, claim)?;
         }

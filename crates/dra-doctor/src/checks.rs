@@ -16,6 +16,7 @@ mod stripped;
 mod subject;
 
 pub(crate) use slices::are_whole;
+pub(crate) use sockets::drivers_that_answer;
 pub(crate) use subject::{claims_of, reserved_for};
 
 use crate::finding::Verdict;

@@ -1,11 +1,16 @@
 //! What a check says.
 
-use serde::Serialize;
+use dra_allocator::{Obstacle, ObstacleKind};
+use serde::{Deserialize, Serialize};
+
+use crate::kind::FindingKind;
 
 /// Something that is wrong: what, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
+    /// What kind of failure it is.
+    pub kind: FindingKind,
     /// What it is about, such as `ResourceClaim default/gpu`, a path or a driver.
     pub subject: String,
     /// What is wrong.
@@ -13,15 +18,13 @@ pub struct Finding {
     /// What to do.
     pub advice: String,
     /// More that a person may want to know.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
     /// Devices that a claim cannot have, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
 }
 
 /// A device that a claim cannot have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Device {
     /// Name of the claim.
@@ -34,17 +37,29 @@ pub struct Device {
     pub pool: String,
     /// Name of the device.
     pub device: String,
-    /// All that keeps it away.
-    pub reasons: Vec<String>,
+    /// All that keeps it away. Empty if the request could have it, if it asked for nothing else.
+    pub reasons: Vec<Reason>,
+}
+
+/// Something that keeps a device from a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Reason {
+    /// What kind of thing it is.
+    pub kind: ObstacleKind,
+    /// In words.
+    pub text: String,
 }
 
 impl Finding {
     pub(crate) fn new(
+        kind: FindingKind,
         subject: impl Into<String>,
         problem: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
         Self {
+            kind,
             subject: subject.into(),
             problem: problem.into(),
             advice: advice.into(),
@@ -58,9 +73,14 @@ impl Finding {
     }
 }
 
+impl From<&Obstacle> for Reason {
+    fn from(obstacle: &Obstacle) -> Self {
+        Self { kind: obstacle.kind(), text: obstacle.to_string() }
+    }
+}
+
 /// What a check has come to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "result", content = "of")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// It looked, and this is wrong.

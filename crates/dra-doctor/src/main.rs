@@ -13,7 +13,7 @@ use dra_doctor::{
     version,
     about = "Says why a pod of Kubernetes DRA is pending, or why a driver does not work, and what to do",
     after_help = "Without a command it looks at the node, if it runs on one, and at the cluster.\n\
-                  Exit codes: 0 healthy, 1 something was found, 2 a check could not look."
+                  Exit codes: 0 healthy, 1 something was found, 2 a check could not look, or the arguments make no sense."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -122,7 +122,9 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     let is_json = cli.json;
     let client = kube::Client::try_default().await;
-    let client = client.map_err(|error| format!("there is no way to the API server: {error}"));
+    let client = client.map_err(|error| {
+        format!("there is no way to the API server: {error}; set KUBECONFIG, or look at the node alone with `node`")
+    });
     let snapshot = gather::look(&cli.wanted(), client).await;
     let report = examine(&snapshot);
     match text(&report, is_json) {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::finding::{Finding, Verdict};
 
-/// What all checks say. [`Display`](fmt::Display) is for people; [`Serialize`] for programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What all checks say. [`Display`](fmt::Display) is for people; [`Serialize`] for programs, in the form that the crate's
+/// documentation shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// In the order of cause and effect.
@@ -15,13 +16,56 @@ pub struct Report {
 }
 
 /// What one check says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Written", from = "Written")]
 #[non_exhaustive]
 pub struct Examined {
     /// Name of the check.
     pub check: String,
     /// What it has come to.
     pub verdict: Verdict,
+}
+
+/// A check in JSON: the same fields whatever it has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    check: String,
+    result: Outcome,
+    why: Option<String>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Outcome {
+    Healthy,
+    Found,
+    CouldNotLook,
+    NotLooked,
+}
+
+impl From<Examined> for Written {
+    fn from(Examined { check, verdict }: Examined) -> Self {
+        let (result, why, findings) = match verdict {
+            Verdict::Looked(findings) if findings.is_empty() => (Outcome::Healthy, None, findings),
+            Verdict::Looked(findings) => (Outcome::Found, None, findings),
+            Verdict::CouldNot(why) => (Outcome::CouldNotLook, Some(why), Vec::new()),
+            Verdict::NotAsked(how) => (Outcome::NotLooked, Some(how), Vec::new()),
+        };
+        Self { check, result, why, findings }
+    }
+}
+
+impl From<Written> for Examined {
+    fn from(Written { check, result, why, findings }: Written) -> Self {
+        let why = why.unwrap_or_default();
+        let verdict = match result {
+            Outcome::Healthy | Outcome::Found => Verdict::Looked(findings),
+            Outcome::CouldNotLook => Verdict::CouldNot(why),
+            Outcome::NotLooked => Verdict::NotAsked(why),
+        };
+        Self { check, verdict }
+    }
 }
 
 impl Report {
@@ -70,7 +114,16 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use dra_allocator::ObstacleKind;
+    use serde_json::json;
+
     use super::*;
+    use crate::finding::{Device, Reason};
+    use crate::kind::FindingKind;
+
+    fn found() -> Finding {
+        Finding::new(FindingKind::CdiOff, "what", "is wrong", "do it").details(vec!["more".into()])
+    }
 
     fn report(verdicts: &[Verdict]) -> Report {
         let examined =
@@ -80,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_tells_found_from_could_not_look() {
-        let found = Verdict::Looked(vec![Finding::new("a", "b", "c")]);
+        let found = Verdict::Looked(vec![found()]);
         let could_not = Verdict::CouldNot("why".into());
         let not_asked = Verdict::NotAsked("how".into());
         for (verdicts, code) in [
@@ -96,9 +149,51 @@ mod tests {
 
     #[test]
     fn people_see_each_check_and_each_finding() {
-        let found =
-            Verdict::Looked(vec![Finding::new("what", "is wrong", "do it").details(vec!["more".into()])]);
-        let text = report(&[Verdict::HEALTHY, found]).to_string();
+        let text = report(&[Verdict::HEALTHY, Verdict::Looked(vec![found()])]).to_string();
         assert_eq!(text, "c  healthy\nc  1 found\n\nc: what\n  is wrong\n    more\n  To do: do it\n");
+    }
+
+    /// This form is promised: programs read it.
+    #[test]
+    fn programs_see_the_same_fields_whatever_a_check_has_come_to() {
+        let reason = Reason { kind: ObstacleKind::Taint, text: "taint k:NoSchedule is not tolerated".into() };
+        let device = Device {
+            claim: "c".into(),
+            request: "r".into(),
+            driver: "d".into(),
+            pool: "p".into(),
+            device: "gpu-0".into(),
+            reasons: vec![reason],
+        };
+        let report = report(&[
+            Verdict::HEALTHY,
+            Verdict::Looked(vec![Finding { devices: vec![device], ..found() }]),
+            Verdict::CouldNot("why".into()),
+            Verdict::NotAsked("how".into()),
+        ]);
+        let written = serde_json::to_value(&report).unwrap();
+        let expected = json!({"checks": [
+            {"check": "c", "result": "healthy", "why": null, "findings": []},
+            {"check": "c", "result": "found", "why": null, "findings": [{
+                "kind": "cdiOff", "subject": "what", "problem": "is wrong", "advice": "do it", "details": ["more"],
+                "devices": [{
+                    "claim": "c", "request": "r", "driver": "d", "pool": "p", "device": "gpu-0",
+                    "reasons": [{"kind": "taint", "text": "taint k:NoSchedule is not tolerated"}],
+                }],
+            }]},
+            {"check": "c", "result": "couldNotLook", "why": "why", "findings": []},
+            {"check": "c", "result": "notLooked", "why": "how", "findings": []},
+        ]});
+        assert_eq!(written, expected);
+        assert_eq!(serde_json::from_value::<Report>(written).unwrap(), report, "it reads back");
+    }
+
+    #[test]
+    fn the_example_in_the_readme_is_a_report() {
+        let (_, rest) = include_str!("../README.md").split_once("```json\n").unwrap();
+        let example: serde_json::Value = serde_json::from_str(rest.split_once("```").unwrap().0).unwrap();
+        let report: Report = serde_json::from_value(example.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&report).unwrap(), example);
+        assert_eq!(report.exit_code(), 2);
     }
 }

@@ -7,6 +7,11 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTe
 
 use crate::finding::{Finding, Verdict};
 
+/// Reason of Events of kubelets that cannot prepare the devices of a pod.
+pub(crate) const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
+/// Reason of Events of the controller manager when it cannot make the claim of a pod.
+pub(crate) const CLAIM_NOT_MADE: &str = "FailedResourceClaimCreation";
+
 /// All that the checks know. Parts that were not looked at say so.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -17,8 +22,12 @@ pub struct Snapshot {
     pub node: Option<String>,
     /// The drivers that have published devices of this node.
     pub drivers_here: Looked<BTreeSet<String>>,
+    /// Of the drivers with a socket here, those that have published something that may be for this node.
+    pub published: Looked<BTreeSet<String>>,
     /// The kubelet root that the driver was told.
     pub kubelet_root: PathBuf,
+    /// The same with symbolic links followed.
+    pub real_kubelet_root: PathBuf,
     /// The kubelets that run here.
     pub kubelets: Looked<Vec<Kubelet>>,
     /// The UNIX sockets of all network namespaces that have a path.
@@ -51,7 +60,7 @@ pub struct Snapshot {
     pub claim: Option<ObjectName>,
     /// What drivers say in Events about nodes.
     pub node_events: Looked<Vec<Event>>,
-    /// What kubelets say in Events about pods whose devices they cannot prepare.
+    /// What is said in Events about pods whose claims cannot be made, or whose devices cannot be prepared.
     pub pod_events: Looked<Vec<Event>>,
 }
 
@@ -165,6 +174,8 @@ pub struct Kubelet {
     pub pid: u32,
     /// Its root folder, by its command line.
     pub root: PathBuf,
+    /// The same with symbolic links followed.
+    pub real_root: PathBuf,
 }
 
 /// A UNIX socket with a path, as `/proc/net/unix` has it.

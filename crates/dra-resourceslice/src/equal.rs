@@ -15,12 +15,11 @@ use crate::{compat, quantity};
 ///
 /// Nil equals empty, quantities are compared by value, times by the second, and the order of devices matters.
 pub(crate) fn same_content(a: &ResourceSliceSpec, b: &ResourceSliceSpec) -> bool {
-    canonical(a) == canonical(b)
+    canonical(a.clone()) == canonical(b.clone())
 }
 
 /// The spec in a form in which equal contents are equal values.
-pub(crate) fn canonical(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
-    let mut spec = spec.clone();
+pub(crate) fn canonical(mut spec: ResourceSliceSpec) -> ResourceSliceSpec {
     spec.pool.generation = 0;
     spec.pool.resource_slice_count = 0;
     clear_false(&mut spec.all_nodes);
@@ -41,7 +40,7 @@ pub(crate) struct ContentDigest([u8; 32]);
 
 impl ContentDigest {
     /// Of everything but the pool's generation and slice count.
-    pub(crate) fn of(spec: &ResourceSliceSpec) -> Self {
+    pub(crate) fn of(spec: ResourceSliceSpec) -> Self {
         let canonical = canonical(spec);
         // Writing text keys into memory cannot fail.
         let bytes = serde_json::to_vec(&canonical).unwrap_or_else(|_| format!("{canonical:?}").into_bytes());

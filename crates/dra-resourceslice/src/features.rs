@@ -97,14 +97,14 @@ pub(crate) fn dropped(sent: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> F
 }
 
 /// The content as an API server stores it that drops these features.
-pub(crate) fn without(spec: &ResourceSliceSpec, features: &Features) -> ResourceSliceSpec {
-    features.iter().fold(spec.clone(), |spec, &feature| stripped(spec, feature))
+pub(crate) fn without(spec: ResourceSliceSpec, features: &Features) -> ResourceSliceSpec {
+    features.iter().fold(spec, |spec, &feature| stripped(spec, feature))
 }
 
 /// The features that the content needs.
 pub(crate) fn used(spec: &ResourceSliceSpec) -> Features {
     // Most slices need none, and one comparison tells.
-    if without(spec, &Features::from(Feature::GATED)) == *spec {
+    if without(spec.clone(), &Features::from(Feature::GATED)) == *spec {
         return Features::new();
     }
     Feature::GATED.into_iter().filter(|&feature| strip(spec, feature) != *spec).collect()

@@ -36,14 +36,14 @@ impl ObservedSlice {
             metadata: ObjectMeta { managed_fields: None, ..metadata },
             generation: spec.pool.generation,
             count: spec.pool.resource_slice_count,
-            content: ContentDigest::of(&spec),
             devices: names(spec.devices.iter().flatten().map(|device| &device.name)),
             counter_sets: names(spec.shared_counters.iter().flatten().map(|set| &set.name)),
             taint_times: TaintTimes::of(&spec),
             features: features::used(&spec),
-            driver: spec.driver,
-            node_name: spec.node_name,
-            pool: spec.pool.name,
+            driver: spec.driver.clone(),
+            node_name: spec.node_name.clone(),
+            pool: spec.pool.name.clone(),
+            content: ContentDigest::of(spec),
         }
     }
 

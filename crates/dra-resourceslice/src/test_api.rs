@@ -87,7 +87,7 @@ impl TestApi {
 
 /// What an API server stores: quantities in its own form, taints with a time, without what it drops.
 pub(crate) fn stored(spec: &ResourceSliceSpec, drops: &Features, now: i64) -> ResourceSliceSpec {
-    let mut spec = features::without(spec, drops);
+    let mut spec = features::without(spec.clone(), drops);
     for device in spec.devices.iter_mut().flatten() {
         for taint in device.taints.iter_mut().flatten() {
             taint.time_added.get_or_insert_with(|| Time(Timestamp::from_second(now).unwrap()));

@@ -12,6 +12,8 @@ use crate::{cluster::build, helm, image::Driver, static_build};
 
 /// Drivers under test: built as they are shipped, so without what is only for people at a desk.
 const DRIVERS: [&str; 2] = ["hello-driver", "mock-gpu-driver"];
+/// The module of a containerd in which CDI can be off.
+const OLDER_CONTAINERD: &str = "github.com/containerd/containerd/v2";
 
 /// Where the built programs are.
 pub(crate) struct Tools {
@@ -23,7 +25,7 @@ pub(crate) struct Tools {
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
     /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
     /// `cel-cases.json`; `helm`, and the images of the drivers that have a chart, `mock-gpu-driver.tar` and
-    /// `nvidia-gpu-driver.tar`.
+    /// `nvidia-gpu-driver.tar`. For the full tier there is the folder `older-containerd` too.
     pub(crate) helpers: PathBuf,
 }
 
@@ -80,6 +82,16 @@ fn strip(program: &Path, folder: &Path) -> Result<PathBuf> {
         status.with_context(|| format!("running {strip:?}; it comes with the linker, in binutils"))?;
     ensure!(status.success(), "{strip:?} failed: {status}");
     Ok(stripped)
+}
+
+/// Builds a containerd from before 2.4, from when on CDI cannot be off, and its shim. Only scenarios of the full tier need it.
+pub(crate) fn build_older_containerd(root: &Path, tools: &Tools) -> Result<()> {
+    let module = root.join("e2e/older-containerd");
+    let packages =
+        ["containerd", "containerd-shim-runc-v2"].map(|name| format!("{OLDER_CONTAINERD}/cmd/{name}"));
+    // The slash makes it a folder: one file for each package.
+    let folder = tools.helpers.join("older-containerd/");
+    build::go(&module, &["-ldflags=-s -w"], &folder, &packages.each_ref().map(String::as_str))
 }
 
 /// Runs `cargo build` in the workspace.

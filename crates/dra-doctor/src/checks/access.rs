@@ -1,6 +1,7 @@
 //! Permissions that a driver's account lacks.
 
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
@@ -10,12 +11,16 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
             .map(|access| {
                 let group = if access.group.is_empty() { "the core group" } else { &access.group };
                 Finding::new(
+                    FindingKind::NotPermitted,
                     access.account.clone(),
                     format!(
                         "it may not {} {} of {group}, which the driver needs {}",
                         access.verb, access.resource, access.needed_for
                     ),
-                    "add the verb to the ClusterRole that is bound to the driver's account",
+                    format!(
+                        "add verb {} on {} to the ClusterRole that is bound to the driver's account, or bind the role",
+                        access.verb, access.resource
+                    ),
                 )
             })
             .collect()

@@ -1,6 +1,7 @@
 //! An API server without the API that drivers use.
 
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
@@ -13,6 +14,7 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
             some => format!("only {}", some.join(", ")),
         };
         vec![Finding::new(
+            FindingKind::ApiNotServed,
             "API group resource.k8s.io",
             format!("the API server does not serve v1, which drivers use, but {served}"),
             "use Kubernetes 1.34 or later, and take `resource.k8s.io/v1=false` and `api/all=false` out of the API \

@@ -1,6 +1,7 @@
 //! A container runtime that does not read the driver's CDI files.
 
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
@@ -8,14 +9,17 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
         let subject = format!("container runtime at {}", runtime.endpoint.display());
         if runtime.enable_cdi == Some(false) {
             return Verdict::Looked(vec![Finding::new(
+                FindingKind::CdiOff,
                 subject,
-                "CDI is off: containers start without their devices, or not at all",
+                "CDI is off: containers with devices do not start, or start without them",
                 "set `enable_cdi = true` in the CRI plugin's part of containerd's configuration and restart it; from containerd 2.4 \
-                 on it is always on",
+                 on it is always on. Delete pods that run without their devices",
             )]);
         }
         let Some(folders) = &runtime.cdi_folders else {
-            return Verdict::CouldNot(format!("the {subject} does not say which CDI folders it reads"));
+            return Verdict::CouldNot(format!(
+                "the {subject} does not say which CDI folders it reads: containerd knows CDI from 1.7 on"
+            ));
         };
         snapshot.cdi.check(|cdi| {
             if folders.contains(&cdi.real) || folders.contains(&cdi.path) {
@@ -23,10 +27,11 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
             }
             let read: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
             vec![Finding::new(
+                FindingKind::CdiFolderNotRead,
                 subject.clone(),
                 format!("it does not read {}, where the driver writes its CDI files", cdi.path.display()),
                 format!(
-                    "let the driver write to one of {}, or add the folder to `cdi_spec_dirs` of the runtime",
+                    "let the driver write to one of {}, or add the folder to `cdi_spec_dirs` of the runtime and restart that",
                     read.join(", ")
                 ),
             )]

@@ -6,6 +6,7 @@ use super::subject::{
     claims_of, claims_of_interest, find, is_allocated, listed, name_of, reserved_for, waits_for_a_node,
 };
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::{ObjectName, Snapshot};
 
 /// Keeps an allocated claim from disappearing.
@@ -40,19 +41,27 @@ fn leaving(claim: &ResourceClaim) -> Finding {
     let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
     if !pods.is_empty() {
         return Finding::new(
+            FindingKind::ClaimProtected,
             subject,
             format!("it is being deleted, but is protected as long as it is reserved for {}", listed(&pods)),
             "delete these pods; no new pod can use the claim",
         );
     }
-    let problem = if is_protected {
-        format!("it is being deleted, but finalizer {FINALIZER} is still on it though no pod uses it")
-    } else {
-        "it is being deleted, but something else holds it back".to_owned()
-    };
+    if is_protected {
+        return Finding::new(
+            FindingKind::ClaimHeldBack,
+            subject,
+            format!("it is being deleted, but finalizer {FINALIZER} is still on it though no pod uses it"),
+            "see that the controller manager runs; it takes the finalizer off",
+        );
+    }
     let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
-    Finding::new(subject, problem, "see that the controller manager runs; it takes the finalizer off")
-        .details(finalizers)
+    Finding::new(
+        FindingKind::ClaimHeldBack,
+        subject,
+        format!("it is being deleted, but is held back by finalizers: {}", listed(&finalizers)),
+        "see that the program that has put each of them there runs; it takes its finalizer off",
+    )
 }
 
 /// Why a claim that is allocated keeps a pod waiting.
@@ -64,6 +73,7 @@ fn in_use(pod: &ObjectName, claim: &ResourceClaim) -> Option<Finding> {
     let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
     if others.len() >= MOST_CONSUMERS {
         return Some(Finding::new(
+            FindingKind::ClaimFull,
             subject,
             format!(
                 "it is reserved for {} pods, which is the most that can be, so {pod} cannot use it",
@@ -74,6 +84,7 @@ fn in_use(pod: &ObjectName, claim: &ResourceClaim) -> Option<Finding> {
     }
     let nodes = nodes_of(claim);
     Some(Finding::new(
+        FindingKind::ClaimUsedElsewhere,
         subject,
         format!(
             "pod {pod} waits, and the claim is in use by {} {}: the pod can run {} only",
@@ -133,7 +144,10 @@ mod tests {
             "{verdict:?}"
         );
         leaving["status"]["reservedFor"] = json!([]);
-        let verdict = check(&cluster(&[leaving, pod("second", "c", 0)]));
+        let verdict = check(&cluster(&[leaving.clone(), pod("second", "c", 0)]));
         assert!(only(&verdict).problem.contains("though no pod uses it"), "{verdict:?}");
+        leaving["metadata"]["finalizers"] = json!(["example.com/keep"]);
+        let verdict = check(&cluster(&[leaving, pod("second", "c", 0)]));
+        assert!(only(&verdict).problem.ends_with("by finalizers: example.com/keep"), "{verdict:?}");
     }
 }

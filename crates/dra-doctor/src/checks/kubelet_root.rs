@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::finding::{Finding, Verdict};
-use crate::snapshot::Snapshot;
+use crate::kind::FindingKind;
+use crate::snapshot::{Kubelet, Snapshot};
 
 /// The folder of the registration sockets, below the root.
 const REGISTRY: &str = "plugins_registry";
@@ -11,8 +12,12 @@ const REGISTRY: &str = "plugins_registry";
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     snapshot.kubelets.check(|kubelets| {
         let mut findings = Vec::new();
-        for kubelet in kubelets.iter().filter(|kubelet| kubelet.root != snapshot.kubelet_root) {
+        let is_other = |kubelet: &&Kubelet| {
+            kubelet.root != snapshot.kubelet_root && kubelet.real_root != snapshot.real_kubelet_root
+        };
+        for kubelet in kubelets.iter().filter(is_other) {
             findings.push(Finding::new(
+                FindingKind::OtherKubeletRoot,
                 format!("kubelet (process {})", kubelet.pid),
                 format!(
                     "its root is {}, the driver's is {}: it does not see the driver's sockets",
@@ -29,8 +34,10 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
         for socket in sockets.filter(|socket| socket.is_listening) {
             let Some(root) = registry_root(&socket.path) else { continue };
             let is_wanted = snapshot.driver.as_ref().is_none_or(|driver| is_of(&socket.path, driver));
-            if is_wanted && !kubelets.is_empty() && kubelets.iter().all(|kubelet| kubelet.root != root) {
+            let is_root_of = |kubelet: &Kubelet| kubelet.root == root || kubelet.real_root == root;
+            if is_wanted && !kubelets.is_empty() && !kubelets.iter().any(is_root_of) {
                 findings.push(Finding::new(
+                    FindingKind::DriverBelowOtherRoot,
                     socket.path.display().to_string(),
                     format!("a driver listens below {}, which is no kubelet's root", root.display()),
                     format!(
@@ -64,13 +71,14 @@ fn is_of(socket: &Path, driver: &str) -> bool {
 mod tests {
     use super::*;
     use crate::checks::testing::only;
-    use crate::snapshot::{Kubelet, Looked, UnixSocket};
+    use crate::snapshot::{Looked, UnixSocket};
 
     fn snapshot(root: &str, sockets: &[&str]) -> Snapshot {
         let socket = |path: &&str| UnixSocket { path: path.into(), is_listening: true };
         Snapshot {
             kubelet_root: "/var/lib/kubelet".into(),
-            kubelets: Looked::At(vec![Kubelet { pid: 7, root: root.into() }]),
+            real_kubelet_root: "/var/lib/kubelet".into(),
+            kubelets: Looked::At(vec![Kubelet { pid: 7, root: root.into(), real_root: root.into() }]),
             unix_sockets: Looked::At(sockets.iter().map(socket).collect()),
             ..Snapshot::default()
         }
@@ -85,6 +93,14 @@ mod tests {
             finding.problem.contains("/data/kubelet") && finding.advice.contains("/data/kubelet"),
             "{finding:?}"
         );
+    }
+
+    #[test]
+    fn a_root_by_another_name_is_the_same() {
+        let mut snapshot =
+            snapshot("/data/kubelet", &["/data/kubelet/plugins_registry/x@gpu.example.com-reg.sock"]);
+        snapshot.real_kubelet_root = "/data/kubelet".into();
+        assert_eq!(check(&snapshot), Verdict::HEALTHY, "/var/lib/kubelet is a link to it");
     }
 
     #[test]

@@ -5,21 +5,23 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::subject::{claims_of, classes_of, find, is_allocated, name_of};
+use super::subject::{claims_of, classes_of, find, is_allocated, last_word, name_of};
 use crate::finding::{Finding, Verdict};
-use crate::snapshot::{ObjectName, Snapshot};
+use crate::kind::FindingKind;
+use crate::snapshot::{CLAIM_NOT_MADE, ObjectName, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     snapshot.pods.verdict(|pods| {
         let mut findings: Vec<Finding> = Vec::new();
         for pod in pods {
             findings.extend(claims_missing(snapshot, pod));
-            findings.extend(templates_missing(snapshot, pod));
+            findings.extend(claims_not_made(snapshot, pod));
         }
         if let (Some(name), Some(claims)) = (&snapshot.claim, snapshot.claims.seen())
             && find(claims, name).is_none()
         {
             findings.push(Finding::new(
+                FindingKind::ClaimMissing,
                 format!("ResourceClaim {name}"),
                 "it does not exist",
                 "look for its name and namespace with `kubectl get resourceclaims -A`",
@@ -47,35 +49,44 @@ fn claims_missing(snapshot: &Snapshot, pod: &Pod) -> Vec<Finding> {
     missing
         .map(|(entry, name)| {
             Finding::new(
+                FindingKind::ClaimMissing,
                 subject.clone(),
                 format!("its claim {entry:?} is ResourceClaim {name}, which does not exist"),
-                "create the claim; the pod goes on by itself then",
+                "create the claim in the pod's namespace; the pod goes on by itself then",
             )
         })
         .collect()
 }
 
-fn templates_missing(snapshot: &Snapshot, pod: &Pod) -> Vec<Finding> {
+/// Entries of the pod that are to have a claim from a template and have none: the template is not there, or the controller
+/// manager says that it fails.
+fn claims_not_made(snapshot: &Snapshot, pod: &Pod) -> Vec<Finding> {
     let Some(templates) = snapshot.templates.seen() else { return Vec::new() };
-    let subject = format!("Pod {}", name_of(&pod.metadata));
+    let (own, made) = (name_of(&pod.metadata), claims_of(pod));
     let entries = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    let made = claims_of(pod);
-    entries
-        .filter(|entry| !made.iter().any(|(name, _)| *name == entry.name))
-        .filter_map(|entry| Some((&entry.name, entry.resource_claim_template_name.as_ref()?)))
-        .filter(|(_, template)| {
-            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-            let wanted = ObjectName::new(namespace, template.as_str());
-            !templates.iter().any(|template| name_of(&template.metadata) == wanted)
-        })
-        .map(|(entry, template)| {
-            Finding::new(
-                subject.clone(),
+    let mut findings = Vec::new();
+    for entry in entries.filter(|entry| !made.iter().any(|(name, _)| *name == entry.name)) {
+        let Some(template) = &entry.resource_claim_template_name else { continue };
+        let (subject, entry) = (format!("Pod {own}"), &entry.name);
+        let wanted = ObjectName::new(own.namespace.clone(), template.as_str());
+        if !templates.iter().any(|template| name_of(&template.metadata) == wanted) {
+            findings.push(Finding::new(
+                FindingKind::TemplateMissing,
+                subject,
                 format!("its claim {entry:?} is to be made from ResourceClaimTemplate {template:?}, which does not exist"),
-                "create the template in the pod's namespace",
-            )
-        })
-        .collect()
+                "create the template in the pod's namespace; the pod goes on by itself then",
+            ));
+        } else if let Some(note) = last_word(snapshot, &own, CLAIM_NOT_MADE) {
+            findings.push(Finding::new(
+                FindingKind::ClaimNotMade,
+                subject,
+                format!("its claim {entry:?} cannot be made from ResourceClaimTemplate {template:?}: {note}"),
+                "put right what it says, mostly a ResourceQuota, or admin access in a namespace without the label \
+                 `resource.kubernetes.io/admin-access: \"true\"`; the pod goes on by itself then",
+            ));
+        }
+    }
+    findings
 }
 
 /// What is asked for by the claims of the pods, the claim that was named, and the templates of pods without a claim yet.
@@ -108,6 +119,7 @@ fn specs(snapshot: &Snapshot) -> Vec<(String, Value)> {
 
 fn no_class(subject: &str, request: &str, class: &str) -> Finding {
     Finding::new(
+        FindingKind::ClassMissing,
         subject,
         format!("request {request:?} asks for DeviceClass {class:?}, which does not exist"),
         "install the driver's DeviceClass, or ask for one that `kubectl get deviceclasses` shows; a claim cannot be \
@@ -119,11 +131,33 @@ fn no_class(subject: &str, request: &str, class: &str) -> Finding {
 mod tests {
     use super::*;
     use crate::checks::testing::{claim, class, cluster, only, pod};
+    use crate::snapshot::{Event, Looked};
 
     #[test]
     fn what_is_there_is_healthy() {
         let objects = [class(), claim("c", &json!({})), pod("p", "c", 0)];
         assert_eq!(check(&cluster(&objects)), Verdict::HEALTHY);
+    }
+
+    #[test]
+    fn why_a_claim_is_not_made_is_repeated() {
+        let mut waiting = pod("p", "c", 0);
+        waiting["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+        let spec = claim("", &json!({}))["spec"].clone();
+        let template = json!({"kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": spec}});
+        let mut snapshot = cluster(&[class(), template, waiting]);
+        assert_eq!(check(&snapshot), Verdict::HEALTHY, "it may be about to be made");
+        let event = |reason: &str, note: &str| Event {
+            about: ObjectName::new("ns", "p"),
+            reason: reason.into(),
+            note: note.into(),
+            when: 1,
+        };
+        snapshot.pod_events =
+            Looked::At(vec![event(CLAIM_NOT_MADE, "exceeded quota"), event("Other", "else")]);
+        let verdict = check(&snapshot);
+        assert_eq!(only(&verdict).kind, FindingKind::ClaimNotMade);
+        assert!(only(&verdict).problem.ends_with("exceeded quota"), "{verdict:?}");
     }
 
     #[test]
@@ -139,6 +173,7 @@ mod tests {
         let mut from_template = pod("p", "c", 0);
         from_template["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
         let verdict = check(&cluster(&[class(), from_template.clone()]));
+        assert_eq!(only(&verdict).kind, FindingKind::TemplateMissing, "{verdict:?}");
         assert!(only(&verdict).problem.contains("ResourceClaimTemplate \"t\""), "{verdict:?}");
         let spec = claim("", &json!({}))["spec"].clone();
         let template = json!({"kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": spec}});

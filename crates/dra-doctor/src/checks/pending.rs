@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 
 use super::subject::{claims_of, find, is_allocated, listed, name_of, waits_for_a_node};
-use crate::finding::{Device, Finding, Verdict};
-use crate::snapshot::Snapshot;
+use crate::finding::{Device, Finding, Reason, Verdict};
+use crate::kind::FindingKind;
+use crate::snapshot::{ObjectName, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     waiting(snapshot, |cluster| {
@@ -17,11 +18,13 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     })
 }
 
-/// What the decisions of the scheduler rest on.
+/// What the decisions of the scheduler rest on, found by node and by pool: a large cluster has thousands of both.
 pub(super) struct Cluster<'a> {
-    slices: &'a [ResourceSlice],
+    /// By the node that they are for; under the empty name those that are not for a single one.
+    slices: BTreeMap<&'a str, Vec<&'a ResourceSlice>>,
+    /// The claims that hold devices, by driver and pool.
+    holders: BTreeMap<(&'a str, &'a str), Vec<&'a ResourceClaim>>,
     classes: &'a [DeviceClass],
-    claims: &'a [ResourceClaim],
     nodes: &'a [Node],
     /// The pods that wait for a node, with their claims that are not allocated.
     pub(super) waiting: Vec<(&'a Pod, Vec<ResourceClaim>)>,
@@ -34,23 +37,49 @@ pub(super) fn waiting(snapshot: &Snapshot, look: impl FnOnce(&Cluster<'_>) -> Ve
             snapshot.slices.verdict(|slices| {
                 snapshot.classes.verdict(|classes| {
                     snapshot.nodes.check(|nodes| {
-                        let waiting = pods.iter().filter(|pod| waits_for_a_node(pod));
-                        let waiting = waiting.filter_map(|pod| {
-                            let names = claims_of(pod).into_iter();
-                            let wanted: Vec<ResourceClaim> = names
-                                .filter_map(|(_, name)| find(claims, &name))
-                                .filter(|claim| !is_allocated(claim))
-                                .cloned()
-                                .collect();
-                            (!wanted.is_empty()).then_some((pod, wanted))
-                        });
-                        let waiting = waiting.collect();
-                        look(&Cluster { slices, classes, claims, nodes, waiting })
+                        let waiting = pods.iter().filter_map(|pod| with_open_claims(pod, claims)).collect();
+                        look(&Cluster {
+                            slices: by_node(slices),
+                            holders: by_pool(claims),
+                            classes,
+                            nodes,
+                            waiting,
+                        })
                     })
                 })
             })
         })
     })
+}
+
+/// The pod with its claims that are not allocated, if it waits for a node and has such claims.
+fn with_open_claims<'a>(pod: &'a Pod, claims: &[ResourceClaim]) -> Option<(&'a Pod, Vec<ResourceClaim>)> {
+    if !waits_for_a_node(pod) {
+        return None;
+    }
+    let named = claims_of(pod).into_iter().filter_map(|(_, name)| find(claims, &name));
+    let open: Vec<ResourceClaim> = named.filter(|claim| !is_allocated(claim)).cloned().collect();
+    (!open.is_empty()).then_some((pod, open))
+}
+
+fn by_node(slices: &[ResourceSlice]) -> BTreeMap<&str, Vec<&ResourceSlice>> {
+    let mut by_node: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in slices {
+        by_node.entry(slice.spec.node_name.as_deref().unwrap_or_default()).or_default().push(slice);
+    }
+    by_node
+}
+
+fn by_pool(claims: &[ResourceClaim]) -> BTreeMap<(&str, &str), Vec<&ResourceClaim>> {
+    let mut by_pool: BTreeMap<(&str, &str), Vec<&ResourceClaim>> = BTreeMap::new();
+    for claim in claims {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+        for result in devices.into_iter().flat_map(|devices| devices.results.iter().flatten()) {
+            by_pool.entry((&result.driver, &result.pool)).or_default().push(claim);
+        }
+    }
+    by_pool
 }
 
 impl Cluster<'_> {
@@ -60,15 +89,15 @@ impl Cluster<'_> {
     /// If it is not about nodes and devices: a class that does not exist, a selector that does not parse.
     pub(super) fn explain(&self, claims: &[ResourceClaim]) -> Result<Option<Vec<Explanation>>, String> {
         let mut explanations = Vec::new();
-        let mut with_slices: Vec<(&Node, Vec<ResourceSlice>)> =
-            self.nodes.iter().map(|node| (node, self.slices_for(node))).collect();
-        with_slices.retain(|(_, slices)| !slices.is_empty());
-        if with_slices.is_empty() {
+        let mut nodes: Vec<&Node> =
+            self.nodes.iter().filter(|node| self.slices_for(node).next().is_some()).collect();
+        if nodes.is_empty() {
             // What is wrong with the claim itself is told on any node.
-            with_slices.extend(self.nodes.first().map(|node| (node, Vec::new())));
+            nodes.extend(self.nodes.first());
         }
-        for (node, slices) in with_slices {
-            let holders = self.claims_of(&slices);
+        for node in nodes {
+            let slices: Vec<ResourceSlice> = self.slices_for(node).cloned().collect();
+            let holders = self.holders_in(&slices);
             let known = Known { slices: &slices, classes: self.classes, claims: &holders };
             let explanation = explain(&known, node, claims).map_err(|error| error.to_string())?;
             match &explanation.error {
@@ -81,24 +110,20 @@ impl Cluster<'_> {
     }
 
     /// The slices of the pools that a node can have devices of.
-    fn slices_for(&self, node: &Node) -> Vec<ResourceSlice> {
-        let elsewhere = |slice: &&ResourceSlice| {
-            slice.spec.node_name.is_some() && slice.spec.node_name != node.metadata.name
-        };
-        self.slices.iter().filter(|slice| !elsewhere(slice)).cloned().collect()
+    fn slices_for(&self, node: &Node) -> impl Iterator<Item = &ResourceSlice> {
+        let places = BTreeSet::from([node.metadata.name.as_deref().unwrap_or_default(), ""]);
+        places.into_iter().flat_map(|place| self.slices.get(place).into_iter().flatten().copied())
     }
 
-    /// The claims that hold devices of the pools of these slices. On a large cluster that is a small part of all.
-    fn claims_of(&self, slices: &[ResourceSlice]) -> Vec<ResourceClaim> {
+    /// The claims that hold devices of the pools of these slices.
+    fn holders_in(&self, slices: &[ResourceSlice]) -> Vec<ResourceClaim> {
         let pools: BTreeSet<(&str, &str)> =
             slices.iter().map(|slice| (slice.spec.driver.as_str(), slice.spec.pool.name.as_str())).collect();
-        let holds = |claim: &&ResourceClaim| {
-            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-            let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-            let mut results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
-            results.any(|result| pools.contains(&(result.driver.as_str(), result.pool.as_str())))
-        };
-        self.claims.iter().filter(holds).cloned().collect()
+        let holders = pools.iter().filter_map(|pool| self.holders.get(pool)).flatten();
+        // One may hold devices of several pools.
+        let holders: BTreeMap<ObjectName, &ResourceClaim> =
+            holders.map(|claim| (name_of(&claim.metadata), *claim)).collect();
+        holders.into_values().cloned().collect()
     }
 }
 
@@ -109,30 +134,62 @@ fn of_pod(cluster: &Cluster<'_>, pod: &Pod, claims: &[ResourceClaim]) -> Option<
         Ok(explanations) => explanations?,
         Err(error) => {
             let advice = "correct the claim or the class; a claim cannot be changed, so make it anew";
-            return Some(Finding::new(subject, format!("the scheduler gives the pod up: {error}"), advice));
+            let problem = format!("the scheduler gives the pod up: {error}");
+            return Some(Finding::new(FindingKind::ClaimInvalid, subject, problem, advice));
         }
     };
     let details = details(&explanations);
     let devices = devices(&explanations);
-    let problem = if devices.is_empty() {
-        "no node has devices of a usable pool".to_owned()
+    let (kind, problem, advice) = if devices.is_empty() {
+        (
+            FindingKind::NoDevices,
+            "no node has devices of a usable pool".to_owned(),
+            "see that the driver runs on a node and publishes devices: `kubectl get resourceslices`, `dra-doctor node` there"
+                .to_owned(),
+        )
     } else if explanations.iter().any(|explanation| each_request_is_served(&explanation.requests)) {
-        "there are devices for each request, but they do not go together: see the claim's constraints, and the counters \
-         that devices share"
-            .to_owned()
+        (
+            FindingKind::NoCombination,
+            "there are devices for each request, but they do not go together".to_owned(),
+            "see the claim's constraints, and the counters and capacity that devices share; ask for less, or free devices \
+             that fit"
+                .to_owned(),
+        )
     } else {
-        format!("no device can be had: each of {} is kept away", devices.len())
+        (
+            FindingKind::NoFreeDevice,
+            format!("no node has enough devices{}", shortages(&explanations)),
+            "free a device, publish more, or ask for less: what is said of each device tells which"
+                .to_owned(),
+        )
     };
-    let advice = if devices.is_empty() {
-        "see that the driver runs on a node and publishes devices: `kubectl get resourceslices`"
-    } else {
-        "free a device, publish more, or ask for less: what is said of each device tells which"
-    };
-    Some(Finding { devices, ..Finding::new(subject, problem, advice).details(details) })
+    Some(Finding { devices, ..Finding::new(kind, subject, problem, advice).details(details) })
 }
 
+/// Of a request with alternatives one has to be served.
 fn each_request_is_served(requests: &[RequestExplanation]) -> bool {
-    !requests.is_empty() && requests.iter().all(|request| request.free() >= request.wanted.unwrap_or(1))
+    let mut served: BTreeMap<(&str, &str), bool> = BTreeMap::new();
+    for request in requests {
+        let (name, _) = request.request.split_once('/').unwrap_or((&request.request, ""));
+        *served.entry((&request.claim, name)).or_default() |= request.free() >= request.wanted.unwrap_or(1);
+    }
+    !served.is_empty() && served.into_values().all(|is_served| is_served)
+}
+
+/// The requests that no node has enough devices for, with what the best node has.
+fn shortages(explanations: &[Explanation]) -> String {
+    let mut requests: BTreeMap<(&str, &str), (Option<usize>, usize)> = BTreeMap::new();
+    for request in explanations.iter().flat_map(|explanation| &explanation.requests) {
+        let best = requests.entry((&request.claim, &request.request)).or_insert((request.wanted, 0));
+        best.1 = best.1.max(request.free());
+    }
+    let short = requests.into_iter().filter(|(_, (wanted, free))| *free < wanted.unwrap_or(1));
+    let short = short.map(|((claim, request), (wanted, free))| {
+        let wanted = wanted.map_or_else(|| "all devices".to_owned(), |count| count.to_string());
+        format!("{claim}, request {request} asks for {wanted} and can have {free}")
+    });
+    let short: Vec<String> = short.collect();
+    if short.is_empty() { " for all requests".to_owned() } else { format!(": {}", short.join("; ")) }
 }
 
 fn devices(explanations: &[Explanation]) -> Vec<Device> {
@@ -145,7 +202,7 @@ fn devices(explanations: &[Explanation]) -> Vec<Device> {
                 driver: device.driver.clone(),
                 pool: device.pool.clone(),
                 device: device.device.clone(),
-                reasons: device.obstacles.iter().map(ToString::to_string).collect(),
+                reasons: device.obstacles.iter().map(Reason::from).collect(),
             })
         })
         .collect()
@@ -156,7 +213,8 @@ fn details(explanations: &[Explanation]) -> Vec<String> {
     let mut by_reason: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     let mut lines = Vec::new();
     for device in devices(explanations) {
-        let reason = if device.reasons.is_empty() { "free".to_owned() } else { device.reasons.join("; ") };
+        let reasons: Vec<&str> = device.reasons.iter().map(|reason| reason.text.as_str()).collect();
+        let reason = if reasons.is_empty() { "free".to_owned() } else { reasons.join("; ") };
         let key = (format!("{}, request {}", device.claim, device.request), reason);
         by_reason.entry(key).or_default().push(format!("{}/{}", device.pool, device.device));
     }
@@ -176,6 +234,7 @@ fn unused(snapshot: &Snapshot) -> Option<Finding> {
     let is_used = snapshot.pods.seen()?.iter().any(|pod| claims_of(pod).iter().any(|(_, used)| used == name));
     (!is_allocated(claim) && !is_used).then(|| {
         Finding::new(
+            FindingKind::ClaimUnused,
             format!("ResourceClaim {name}"),
             "no pod uses it: a claim is allocated only when a pod needs it",
             "name it in `spec.resourceClaims` of a pod in the same namespace",
@@ -185,11 +244,12 @@ fn unused(snapshot: &Snapshot) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use dra_allocator::ObstacleKind;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::checks::testing::{claim, class, cluster, held, node, only, pod, slice};
-    use crate::snapshot::{Looked, ObjectName};
+    use crate::snapshot::Looked;
 
     fn gpus(more: &Value) -> Value {
         let mut gpu = json!({"name": "gpu-0"});
@@ -210,7 +270,13 @@ mod tests {
         let taint = gpus(&json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}));
         let verdict = check(&cluster(&[node(), class(), taint, claim("c", &json!({})), pod("p", "c", 0)]));
         let finding = only(&verdict);
-        assert_eq!(finding.devices[0].reasons, ["taint k:NoSchedule is not tolerated"]);
+        assert_eq!(finding.kind, FindingKind::NoFreeDevice);
+        assert!(finding.problem.ends_with("c, request gpu asks for 1 and can have 0"), "{finding:?}");
+        let reason = &finding.devices[0].reasons[0];
+        assert_eq!(
+            (reason.kind, reason.text.as_str()),
+            (ObstacleKind::Taint, "taint k:NoSchedule is not tolerated")
+        );
         assert_eq!(finding.details, ["c, request gpu: node-1/gpu-0: taint k:NoSchedule is not tolerated"]);
 
         let held = claim("d", &held("gpu-0", "q"));
@@ -222,7 +288,7 @@ mod tests {
             claim("c", &json!({})),
             pod("p", "c", 0),
         ]));
-        assert_eq!(only(&verdict).devices[0].reasons, ["held by claim ns/d"]);
+        assert_eq!(only(&verdict).devices[0].reasons[0].text, "held by claim ns/d");
     }
 
     #[test]
@@ -248,6 +314,21 @@ mod tests {
         let verdict =
             check(&cluster(&[node(), failing, gpus(&json!({})), claim("c", &json!({})), pod("p", "c", 0)]));
         assert!(only(&verdict).problem.contains("no such key: y"), "{verdict:?}");
+    }
+
+    #[test]
+    fn of_alternatives_one_has_to_be_served() {
+        let mut choosy = claim("c", &json!({}));
+        let alternative =
+            |name: &str, count: u8| json!({"name": name, "deviceClassName": "gpu", "count": count});
+        let request =
+            json!({"name": "gpu", "firstAvailable": [alternative("many", 3), alternative("two", 2)]});
+        choosy["spec"]["devices"]["requests"] = json!([request]);
+        choosy["spec"]["devices"]["constraints"] = json!([{"matchAttribute": "gpu.example.com/numa"}]);
+        let numa = |name: &str, value: i64| json!({"name": name, "attributes": {"numa": {"int": value}}});
+        let two = slice("s", 1, 1, &json!([numa("a", 0), numa("b", 1)]));
+        let verdict = check(&cluster(&[node(), class(), two, choosy, pod("p", "c", 0)]));
+        assert_eq!(only(&verdict).kind, FindingKind::NoCombination, "{verdict:?}");
     }
 
     #[test]

@@ -6,35 +6,40 @@ use k8s_openapi::api::core::v1::Pod;
 use super::pending::waiting;
 use super::subject::{find, listed, name_of, reserved_for};
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::{ObjectName, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     snapshot.holders.verdict(|holders| {
         waiting(snapshot, |cluster| {
-            let found = cluster.waiting.iter().filter_map(|(pod, claims)| {
-                let explanations = cluster.explain(claims).ok()??;
-                let requests = explanations.iter().flat_map(|explanation| &explanation.requests);
-                let devices = requests.flat_map(|request| &request.devices);
-                let held_only = devices.filter_map(|device| match device.obstacles.as_slice() {
-                    [
-                        Obstacle::Held { by } | Obstacle::Counters { by, .. } | Obstacle::Capacity { by, .. },
-                    ] => Some(by),
-                    _ => None,
-                });
-                let mut less: Vec<ObjectName> = held_only
-                    .flatten()
-                    .filter_map(|claim| find(snapshot.claims.seen()?, &claim.parse().ok()?))
-                    .flat_map(reserved_for)
-                    .filter(|holder| {
-                        holders.iter().any(|pod_of| {
-                            name_of(&pod_of.metadata) == *holder && priority(pod_of) < priority(pod)
+            let may_matter = |pod: &Pod| holders.iter().any(|holder| priority(holder) < priority(pod));
+            let found =
+                cluster.waiting.iter().filter(|(pod, _)| may_matter(pod)).filter_map(|(pod, claims)| {
+                    let explanations = cluster.explain(claims).ok()??;
+                    let requests = explanations.iter().flat_map(|explanation| &explanation.requests);
+                    let devices = requests.flat_map(|request| &request.devices);
+                    let held_only = devices.filter_map(|device| match device.obstacles.as_slice() {
+                        [
+                            Obstacle::Held { by }
+                            | Obstacle::Counters { by, .. }
+                            | Obstacle::Capacity { by, .. },
+                        ] => Some(by),
+                        _ => None,
+                    });
+                    let mut less: Vec<ObjectName> = held_only
+                        .flatten()
+                        .filter_map(|claim| find(snapshot.claims.seen()?, &claim.parse().ok()?))
+                        .flat_map(reserved_for)
+                        .filter(|holder| {
+                            holders.iter().any(|pod_of| {
+                                name_of(&pod_of.metadata) == *holder && priority(pod_of) < priority(pod)
+                            })
                         })
-                    })
-                    .collect();
-                less.sort();
-                less.dedup();
-                (!less.is_empty()).then(|| finding(pod, &less))
-            });
+                        .collect();
+                    less.sort();
+                    less.dedup();
+                    (!less.is_empty()).then(|| finding(pod, &less))
+                });
             found.collect()
         })
     })
@@ -46,6 +51,7 @@ fn priority(pod: &Pod) -> i32 {
 
 fn finding(pod: &Pod, less: &[ObjectName]) -> Finding {
     Finding::new(
+        FindingKind::NotPreempted,
         format!("Pod {}", name_of(&pod.metadata)),
         format!(
             "it has priority {}, and pods of lower priority hold devices that it could have: {}. The scheduler does not \

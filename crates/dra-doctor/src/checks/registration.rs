@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::sockets::driver_of;
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::{Answer, PluginInfo, Snapshot, UnixSocket};
 
 /// What kubelets from 1.34 on take.
@@ -40,7 +41,7 @@ fn unacceptable(path: &Path, info: &PluginInfo) -> Option<Finding> {
         return None;
     };
     let advice = "bring the driver up to date; the kubelet refuses it as it is";
-    Some(Finding::new(path.display().to_string(), problem, advice))
+    Some(Finding::new(FindingKind::UnacceptablePlugin, path.display().to_string(), problem, advice))
 }
 
 /// The kubelet refuses a plugin at an endpoint that it knows already.
@@ -53,6 +54,7 @@ fn same_endpoint(plugins: &[(&Path, &PluginInfo)]) -> Vec<Finding> {
     shared
         .map(|((driver, endpoint), paths)| {
             Finding::new(
+                FindingKind::SameEndpoint,
                 format!("driver {driver}"),
                 format!(
                     "the kubelet refuses all but one of {} registration sockets: they name the same endpoint, {}",
@@ -89,6 +91,7 @@ fn not_registered(snapshot: &Snapshot, plugins: &[(&Path, &PluginInfo)], unix: &
         );
         findings.push(
             Finding::new(
+                FindingKind::NotRegistered,
                 format!("driver {}", info.name),
                 problem,
                 "look for the driver's name in the kubelet's log; see that the kubelet runs",

@@ -1,18 +1,46 @@
-//! Pools that are not whole, or that contradict themselves.
+//! Drivers without slices, and pools that are not whole or contradict themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 
+use super::sockets::drivers_that_answer;
 use super::subject::listed;
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::Snapshot;
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
-    snapshot.slices.check(|slices| {
+    let unpublished = nothing_published(snapshot);
+    let pools = snapshot.slices.check(|slices| {
         let is_wanted = |driver: &str| snapshot.driver.as_ref().is_none_or(|wanted| driver == wanted);
         findings(slices.iter().filter(|slice| is_wanted(&slice.spec.driver)))
-    })
+    });
+    match (unpublished, pools) {
+        (Some(mut unpublished), Verdict::Looked(pools)) => {
+            unpublished.extend(pools);
+            Verdict::Looked(unpublished)
+        }
+        // A look at a node does not ask about the pools of all others.
+        (Some(unpublished), Verdict::NotAsked(_)) => Verdict::Looked(unpublished),
+        (_, pools) => pools,
+    }
+}
+
+/// The drivers that answer here and have published nothing for this node; nothing if it is not known what they have.
+fn nothing_published(snapshot: &Snapshot) -> Option<Vec<Finding>> {
+    let (published, node) = (snapshot.published.seen()?, snapshot.node.as_ref()?);
+    let without = drivers_that_answer(snapshot).into_iter().filter(|driver| !published.contains(*driver));
+    let told = without.map(|driver| {
+        Finding::new(
+            FindingKind::NothingPublished,
+            format!("driver {driver}"),
+            format!("it has a socket on node {node}, and no ResourceSlice that could be for this node"),
+            "look at the driver's log for slices that the API server refuses and for rights that are missing, which \
+             `dra-doctor cluster --account NAMESPACE/NAME` names, too",
+        )
+    });
+    Some(told.collect())
 }
 
 /// Whether nothing is wrong with any pool. While a driver changes one, something is.
@@ -42,6 +70,7 @@ fn of_pool(driver: &str, pool: &str, slices: &[&ResourceSlice]) -> Vec<Finding> 
     if counts.len() > 1 {
         findings.push(
             Finding::new(
+                FindingKind::SliceCountsDiffer,
                 subject.clone(),
                 format!(
                     "its slices of generation {newest} do not agree how many there are: {}",
@@ -54,6 +83,7 @@ fn of_pool(driver: &str, pool: &str, slices: &[&ResourceSlice]) -> Vec<Finding> 
     } else if i64::try_from(current.len()).ok() != Some(wanted) {
         findings.push(
             Finding::new(
+                FindingKind::PoolIncomplete,
                 subject.clone(),
                 format!(
                     "it is incomplete: generation {newest} has {} slices of {wanted}, so no device of it is allocated",
@@ -67,6 +97,7 @@ fn of_pool(driver: &str, pool: &str, slices: &[&ResourceSlice]) -> Vec<Finding> 
     if !old.is_empty() {
         findings.push(
             Finding::new(
+                FindingKind::OldGeneration,
                 subject.clone(),
                 format!(
                     "its slices are of several generations: {} are older than generation {newest} and not used",
@@ -83,6 +114,7 @@ fn of_pool(driver: &str, pool: &str, slices: &[&ResourceSlice]) -> Vec<Finding> 
         all.map(|device| device.name.as_str()).filter(|name| !devices.insert(*name)).collect();
     if !twice.is_empty() {
         findings.push(Finding::new(
+            FindingKind::DeviceTwice,
             subject,
             format!(
                 "devices are in it twice, so none of it is allocated: {}",
@@ -104,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::checks::testing::{cluster, only, slice};
+    use crate::snapshot::{Answer, Looked, PluginInfo, RegistrationSocket};
 
     fn verdict(slices: &[Value]) -> Verdict {
         check(&cluster(slices))
@@ -114,6 +147,31 @@ mod tests {
         let [a, b] = [json!([{"name": "gpu-0"}]), json!([{"name": "gpu-1"}])];
         assert_eq!(verdict(&[]), Verdict::HEALTHY);
         assert_eq!(verdict(&[slice("a", 3, 2, &a), slice("b", 3, 2, &b)]), Verdict::HEALTHY);
+    }
+
+    #[test]
+    fn a_driver_without_slices_for_its_node_is_told() {
+        let info = PluginInfo {
+            kind: "DRAPlugin".into(),
+            name: "gpu.example.com".into(),
+            endpoint: "/dra.sock".into(),
+            versions: Vec::new(),
+        };
+        let (answer, service) = (Answer::Good(info), Answer::Good(()));
+        let mut snapshot = Snapshot {
+            node: Some("node-1".into()),
+            registry: Looked::At(vec![RegistrationSocket { path: "/r.sock".into(), answer, service }]),
+            ..Snapshot::default()
+        };
+        assert!(matches!(check(&snapshot), Verdict::NotAsked(_)), "nobody knows what it has");
+        snapshot.published = Looked::At(BTreeSet::from(["gpu.example.com".to_owned()]));
+        assert_eq!(check(&snapshot), Verdict::HEALTHY);
+        snapshot.published = Looked::At(BTreeSet::new());
+        assert_eq!(only(&check(&snapshot)).kind, FindingKind::NothingPublished);
+        snapshot.slices = Looked::At(Vec::new());
+        assert_eq!(only(&check(&snapshot)).kind, FindingKind::NothingPublished);
+        snapshot.driver = Some("net.example.com".into());
+        assert_eq!(check(&snapshot), Verdict::HEALTHY, "another driver is of interest");
     }
 
     #[test]

@@ -3,14 +3,23 @@
 use std::collections::BTreeSet;
 
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::{Answer, RegistrationSocket, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Verdict {
-    snapshot.registry.check(|sockets| {
+    snapshot.registry.verdict(|sockets| {
+        let is_known = snapshot.driver.is_some() || snapshot.drivers_here.seen().is_some();
+        if !is_known && sockets.iter().all(|socket| driver_of(socket).is_none()) {
+            return Verdict::NotAsked(
+                "no driver is here, and none is known that ought to be: name it with --driver, or let this reach the API \
+                 server and give it --node-name"
+                    .into(),
+            );
+        }
         let mut findings: Vec<Finding> =
             sockets.iter().filter(|socket| is_of_interest(snapshot, socket)).filter_map(faulty).collect();
         findings.extend(absent(snapshot, sockets));
-        findings
+        Verdict::Looked(findings)
     })
 }
 
@@ -27,6 +36,14 @@ pub(super) fn driver_of(socket: &RegistrationSocket) -> Option<&str> {
     }
 }
 
+/// The drivers that answer on this node, as far as they are of interest.
+pub(crate) fn drivers_that_answer(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let sockets = snapshot.registry.seen().into_iter().flatten();
+    let answering = sockets.filter(|socket| matches!(socket.answer, Answer::Good(_)));
+    let drivers = answering.filter_map(driver_of);
+    drivers.filter(|driver| snapshot.driver.as_ref().is_none_or(|wanted| driver == wanted)).collect()
+}
+
 fn is_of_interest(snapshot: &Snapshot, socket: &RegistrationSocket) -> bool {
     let Some(wanted) = &snapshot.driver else { return driver_of(socket).is_some() };
     // Drivers on the Go helper have their name first, without an `@`.
@@ -36,7 +53,9 @@ fn is_of_interest(snapshot: &Snapshot, socket: &RegistrationSocket) -> bool {
 
 fn faulty(socket: &RegistrationSocket) -> Option<Finding> {
     let subject = socket.path.display().to_string();
-    let (problem, advice) = match &socket.answer {
+    let (kind, problem, advice) = match &socket.answer {
+        // No socket is looked for at such a path: `registration` tells of it.
+        Answer::Good(info) if !info.endpoint.is_absolute() => return None,
         Answer::Good(info) => {
             let endpoint = info.endpoint.display();
             let problem = match &socket.service {
@@ -46,26 +65,30 @@ fn faulty(socket: &RegistrationSocket) -> Option<Finding> {
                 other => format!("{endpoint}, the socket of its service, does not work: {}", told(other)),
             };
             (
+                FindingKind::ServiceUnreachable,
                 problem,
                 "restart the driver; its pod and the host must see that folder by the same path".to_owned(),
             )
         }
         Answer::Refused => (
+            FindingKind::DeadRegistrationSocket,
             "nobody listens: a driver has died and left it, and the kubelet goes on dialling it".to_owned(),
             "start the driver, which removes it, or remove the file".to_owned(),
         ),
         Answer::CannotBeDialled => (
+            FindingKind::UndialableSocket,
             "the server refuses calls with the socket's path as authority, which is how the kubelet calls it"
                 .to_owned(),
             "give the socket a name with an `@` and only letters, digits, `.`, `-`, `_` and `~` behind it"
                 .to_owned(),
         ),
         other => (
+            FindingKind::NoAnswer,
             format!("it does not answer as a plugin: {}", told(other)),
             "look at the driver's log; the kubelet waits one second for the answer".to_owned(),
         ),
     };
-    Some(Finding::new(subject, problem, advice))
+    Some(Finding::new(kind, subject, problem, advice))
 }
 
 fn told<T>(answer: &Answer<T>) -> String {
@@ -96,6 +119,7 @@ fn absent(snapshot: &Snapshot, sockets: &[RegistrationSocket]) -> Vec<Finding> {
         .map(|driver| {
             let folder = snapshot.kubelet_root.join("plugins_registry");
             Finding::new(
+                FindingKind::NoRegistrationSocket,
                 format!("driver {driver}"),
                 format!("it has no registration socket in {}", folder.display()),
                 "start the driver on this node; if it runs, its kubelet root or the mount of that folder is wrong",
@@ -124,6 +148,7 @@ mod tests {
         Snapshot {
             kubelet_root: "/var/lib/kubelet".into(),
             registry: Looked::At(vec![RegistrationSocket { path, answer, service }]),
+            drivers_here: Looked::At(BTreeSet::new()),
             ..Snapshot::default()
         }
     }
@@ -165,6 +190,8 @@ mod tests {
             registry: Looked::At(Vec::new()),
             ..Snapshot::default()
         };
+        assert!(matches!(check(&snapshot), Verdict::NotAsked(_)), "it is not known who ought to be here");
+        snapshot.drivers_here = Looked::At(BTreeSet::new());
         assert_eq!(check(&snapshot), Verdict::HEALTHY);
         snapshot.drivers_here = Looked::At(BTreeSet::from(["gpu.example.com".to_owned()]));
         assert!(only(&check(&snapshot)).problem.contains("no registration socket"), "it has slices here");

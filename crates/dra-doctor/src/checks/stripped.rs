@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::subject::name_of;
 use crate::finding::{Finding, Verdict};
+use crate::kind::FindingKind;
 use crate::snapshot::Snapshot;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -69,7 +70,7 @@ fn stripped(kind: &str, metadata: &ObjectMeta, object: &impl Serialize) -> Optio
         )
     };
     let problem = format!("the API server has dropped fields that were applied: {}", lost.join(", "));
-    Some(Finding::new(format!("{kind} {name}"), problem, advice))
+    Some(Finding::new(FindingKind::FieldsDropped, format!("{kind} {name}"), problem, advice))
 }
 
 /// The paths of what was applied and is not stored. Values may be spelled otherwise, so they are not compared.

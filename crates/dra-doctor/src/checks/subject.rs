@@ -85,6 +85,13 @@ pub(super) fn claims_of_interest<'a>(
     claims.iter().filter(|claim| names.contains(&name_of(&claim.metadata))).collect()
 }
 
+/// What was last said of a pod in an Event with this reason.
+pub(super) fn last_word<'a>(snapshot: &'a Snapshot, pod: &ObjectName, reason: &str) -> Option<&'a str> {
+    let events = snapshot.pod_events.seen()?.iter();
+    let about = events.filter(|event| event.about == *pod && event.reason == reason);
+    about.max_by_key(|event| event.when).map(|event| event.note.as_str())
+}
+
 /// Names for people, cut where there are many.
 pub(super) fn listed<T: ToString>(names: &[T]) -> String {
     const MOST: usize = 8;

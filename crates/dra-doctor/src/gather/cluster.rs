@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
@@ -11,13 +11,14 @@ use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{ClusterWanted, access};
-use crate::snapshot::{Event, Looked, ObjectName, Snapshot};
+use crate::snapshot::{CLAIM_NOT_MADE, Event, Looked, NOT_PREPARED, ObjectName, Snapshot};
 
 /// Objects in one answer: a slice with 128 devices may have half a megabyte.
 const PAGE: u32 = 100;
 /// Pods that are looked at one by one.
 const MOST_HOLDERS: usize = 100;
 const SETTLES_WITHIN: Duration = Duration::from_secs(3);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const GROUP: &str = "resource.k8s.io";
 
 pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
@@ -44,6 +45,7 @@ pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut
     if let (Some(node), Some(slices)) = (&snapshot.node, snapshot.slices.seen()) {
         snapshot.drivers_here = Looked::At(drivers_of(slices, node));
     }
+    snapshot.published = published(client, snapshot).await;
     snapshot.classes = list(client, ListParams::default(), "DeviceClasses").await;
     snapshot.claims = list(client, ListParams::default(), "ResourceClaims").await;
     snapshot.pods = pods(client, wanted).await;
@@ -59,6 +61,35 @@ pub(super) async fn look_for_node(client: &Client, snapshot: &mut Snapshot) {
         let here = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let slices: Looked<Vec<ResourceSlice>> = list(client, here, "ResourceSlices").await;
         snapshot.drivers_here = slices.map(|slices| drivers_of(&slices, node));
+    }
+    snapshot.published = published(client, snapshot).await;
+}
+
+/// Of the drivers that answer here, those that have a slice for this node or for no single one. One that has just begun is
+/// given the time to publish.
+async fn published(client: &Client, snapshot: &Snapshot) -> Looked<BTreeSet<String>> {
+    let Some(node) = &snapshot.node else { return Looked::NotAsked("name the node with --node-name".into()) };
+    let drivers = crate::checks::drivers_that_answer(snapshot);
+    let end = Instant::now() + SETTLES_WITHIN;
+    loop {
+        let mut published = BTreeSet::new();
+        for driver in &drivers {
+            for place in [node.as_str(), ""] {
+                let fields = format!("spec.driver={driver},spec.nodeName={place}");
+                let parameters = ListParams::default().fields(&fields).limit(1);
+                match Api::<ResourceSlice>::all(client.clone()).list(&parameters).await {
+                    Ok(slices) if slices.items.is_empty() => {}
+                    Ok(_) => {
+                        published.insert((*driver).to_owned());
+                    }
+                    Err(error) => return Looked::CouldNot(format!("listing ResourceSlices: {error}")),
+                }
+            }
+        }
+        if published.len() == drivers.len() || Instant::now() >= end {
+            return Looked::At(published);
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
     }
 }
 
@@ -189,13 +220,20 @@ async fn node_events(client: &Client) -> Looked<Vec<Event>> {
     })
 }
 
-/// The Events of kubelets that cannot prepare the devices of pods.
+/// The Events about pods whose claims cannot be made, or whose devices cannot be prepared.
 async fn pod_events(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<Event>> {
     let api = match wanted.pod.as_ref().or(wanted.claim.as_ref()) {
         Some(name) => Api::namespaced(client.clone(), &name.namespace),
         None => Api::all(client.clone()),
     };
-    events(api, "regarding.kind=Pod,reason=FailedPrepareDynamicResources").await
+    let of = async |reason: &str| events(api.clone(), &format!("regarding.kind=Pod,reason={reason}")).await;
+    match (of(CLAIM_NOT_MADE).await, of(NOT_PREPARED).await) {
+        (Looked::At(mut not_made), Looked::At(not_prepared)) => {
+            not_made.extend(not_prepared);
+            Looked::At(not_made)
+        }
+        (Looked::At(_), unseen) | (unseen, _) => unseen,
+    }
 }
 
 async fn events(api: Api<ApiEvent>, fields: &str) -> Looked<Vec<Event>> {

@@ -12,7 +12,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 pub(super) async fn look(wanted: &NodeWanted, snapshot: &mut Snapshot) {
     snapshot.node.clone_from(&wanted.name);
     snapshot.kubelet_root.clone_from(&wanted.kubelet_root);
-    let proc = wanted.proc.clone();
+    let (proc, root) = (wanted.proc.clone(), wanted.kubelet_root.clone());
+    let real_root = blocking(move || Ok(root.canonicalize().unwrap_or(root))).await;
+    snapshot.real_kubelet_root = real_root.unwrap_or_else(|_| wanted.kubelet_root.clone());
     snapshot.kubelets = looked(blocking(move || processes::kubelets(&proc)).await);
     let mut registry = sockets::registry(&wanted.kubelet_root.join("plugins_registry")).await;
     snapshot.unix_sockets = looked(connections(&wanted.proc, registry.as_deref().unwrap_or_default()).await);

@@ -18,12 +18,14 @@ pub(super) fn kubelets(proc: &Path) -> Result<Vec<Kubelet>, String> {
         // Processes end while they are looked at, and kernel threads have no command line.
         let Ok(command) = fs::read(proc.join(pid.to_string()).join("cmdline")) else { continue };
         if let Some(root) = root_of(&command) {
-            found.push(Kubelet { pid, root });
+            let real_root = root.canonicalize().unwrap_or_else(|_| root.clone());
+            found.push(Kubelet { pid, root, real_root });
         }
     }
     if found.is_empty() {
         return Err(format!(
-            "there is no kubelet in {}: run this among the host's processes",
+            "there is no kubelet in {}: start it, or run this among the host's processes. K3s and MicroK8s have theirs in \
+             a process of another name, which is not looked for",
             proc.display()
         ));
     }
@@ -138,7 +140,10 @@ mod tests {
         std::os::unix::fs::symlink("net:[1]", process.join("ns/net")).unwrap();
         let table = "Num\nf: 00000002 00000000 00010000 0001 01 4711 /a.sock\n";
         fs::write(process.join("net/unix"), table).unwrap();
-        assert_eq!(kubelets(proc.path()), Ok(vec![Kubelet { pid: 42, root: "/k".into() }]));
+        assert_eq!(
+            kubelets(proc.path()),
+            Ok(vec![Kubelet { pid: 42, root: "/k".into(), real_root: "/k".into() }])
+        );
         assert_eq!(unix_sockets(proc.path()).map(|sockets| sockets.len()), Ok(1));
     }
 }

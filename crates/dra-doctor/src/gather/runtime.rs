@@ -12,8 +12,14 @@ use serde_json::Value;
 use crate::grpc;
 use crate::snapshot::Runtime;
 
-/// Where runtimes listen.
-const USUAL: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+/// Where runtimes listen; the last ones are those of K3s, k0s and `MicroK8s`.
+const USUAL: [&str; 5] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+];
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// `runtime.v1.StatusRequest` of CRI.
@@ -35,7 +41,7 @@ struct StatusResponse {
 pub(super) async fn look(endpoint: Option<&Path>) -> Result<Runtime, String> {
     let usual = || USUAL.iter().map(Path::new).find(|path| path.exists());
     let endpoint = endpoint.or_else(usual).ok_or_else(|| {
-        format!("no container runtime listens on {}: name its socket with --runtime", USUAL.join(" or "))
+        format!("no container runtime is at {}: name its socket with --runtime", USUAL.join(" or "))
     })?;
     let request = StatusRequest { verbose: true }.encode_to_vec();
     let method = "/runtime.v1.RuntimeService/Status";

@@ -81,12 +81,23 @@ impl<P: DriverPlugin> Claims<P> {
         then: Then,
         deadline: Instant,
     ) -> Result<bool, Failure> {
-        let mut any = false;
-        for store in self.disk.older.clone() {
-            let (loading, wanted) = (store.clone(), uid.clone());
+        let (older, wanted) = (self.disk.older.clone(), uid.clone());
+        let stored = self.disk.run(move |_, _| stored_in(&older, &wanted)).await?;
+        self.undo_stored_in_older(stored, uid, then, deadline).await
+    }
+
+    /// The same with what is stored there. Says whether that was anything.
+    pub(super) async fn undo_stored_in_older(
+        &self,
+        stored: StoredOlder,
+        uid: &ClaimUid,
+        then: Then,
+        deadline: Instant,
+    ) -> Result<bool, Failure> {
+        let any = !stored.is_empty();
+        for (store, found) in stored {
             // Kept until the record is gone: of two shares that end at once, the last must see that it is.
-            let _devices = match self.disk.run(move |_, _| Ok(loading.load(&wanted)?)).await? {
-                Found::Nothing => continue,
+            let _devices = match found {
                 Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
                     let devices = self.undo_rebooted(&record, deadline).await?;
                     if then == Then::Prepare {
@@ -95,9 +106,8 @@ impl<P: DriverPlugin> Claims<P> {
                     devices
                 }
                 // After a reboot nothing runs that could use its devices.
-                Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
+                Found::Nothing | Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
             };
-            any = true;
             self.forget_in(store, uid, None).await?;
         }
         Ok(any)
@@ -159,4 +169,19 @@ impl<P: DriverPlugin> Claims<P> {
         }
         Ok(())
     }
+}
+
+/// What earlier boots have of a claim, each with its store.
+pub(super) type StoredOlder = Vec<(Arc<dyn Store>, Found)>;
+
+/// What these stores have of a claim. Blocks.
+pub(super) fn stored_in(stores: &[Arc<dyn Store>], uid: &ClaimUid) -> Result<StoredOlder, Failure> {
+    let mut older = Vec::new();
+    for store in stores {
+        let found = store.load(uid)?;
+        if !matches!(found, Found::Nothing) {
+            older.push((Arc::clone(store), found));
+        }
+    }
+    Ok(older)
 }

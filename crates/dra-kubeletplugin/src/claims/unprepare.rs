@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dra_cdi::ForeignFile;
+use dra_cdi::{Directory, ForeignFile};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tracing::Instrument as _;
 
@@ -11,6 +11,7 @@ use super::{
     locks::Held,
     prepare::{driver_point, panicked},
     record::Record,
+    recover::{StoredOlder, stored_in},
     states::{Phase, Undo, undo},
     store::{Found, Store},
 };
@@ -108,11 +109,11 @@ impl<P: DriverPlugin> Claims<P> {
         then: Then,
         deadline: Instant,
     ) -> Result<(Found, bool), Failure> {
-        let mut found = self.load(uid).await?;
+        let (mut found, older) = self.load_all(uid).await?;
         if !found.has_no_devices() {
             return Ok((found, false));
         }
-        let undone = self.undo_older_locked(uid, then, deadline).await;
+        let undone = self.undo_stored_in_older(older, uid, then, deadline).await;
         let of_older_boot = undone.map_err(|error| match then {
             Then::Prepare => Failure::Undo(Box::new(error)),
             Then::Forget => error,
@@ -268,6 +269,18 @@ impl<P: DriverPlugin> Claims<P> {
             (Err(error), None) => return Err(error),
         }
         Ok(())
+    }
+
+    /// What is stored of the claim, and if that is no devices, what earlier boots have of it: one way to a thread for
+    /// files, however many boots there were.
+    async fn load_all(&self, uid: &ClaimUid) -> Result<(Found, StoredOlder), Failure> {
+        let (older, uid) = (self.disk.older.clone(), uid.clone());
+        let load = move |store: &dyn Store, _: &Directory| {
+            let found = store.load(&uid)?;
+            let older = if found.has_no_devices() { stored_in(&older, &uid)? } else { Vec::new() };
+            Ok((found, older))
+        };
+        self.disk.run(load).await
     }
 
     pub(super) async fn load(&self, uid: &ClaimUid) -> Result<Found, Failure> {

@@ -109,7 +109,7 @@ impl Wished {
     pub(super) fn new(wish: PoolWish, times: TaintTimes, parts: Vec<Part>) -> Self {
         let parts = parts
             .into_iter()
-            .map(|part| WishedPart { stored: stored(&wish, &wish.spec(&part, &times)), part })
+            .map(|part| WishedPart { stored: stored(&wish, wish.spec(&part, &times)), part })
             .collect();
         Self { wish, times, parts, generation: 0 }
     }
@@ -127,7 +127,7 @@ impl Wished {
     fn spec(&self, part: &Part) -> ResourceSliceSpec {
         // An API server that does not know them refuses a slice with lists.
         let refused = &self.wish.dropped & &Features::from([Feature::ListTypeAttributes]);
-        let mut spec = features::without(&self.wish.spec(part, &self.times), &refused);
+        let mut spec = features::without(self.wish.spec(part, &self.times), &refused);
         spec.pool.generation = self.generation;
         spec.pool.resource_slice_count = i64::try_from(self.parts.len()).unwrap_or(i64::MAX);
         spec
@@ -163,11 +163,12 @@ fn sketch(wished: &Arc<Wished>, position: usize, metadata: ObjectMeta) -> Sketch
 }
 
 /// What the API server stores of a spec.
-fn stored(wish: &PoolWish, spec: &ResourceSliceSpec) -> ContentDigest {
-    let sent = ContentDigest::of(spec);
-    match wish.tolerated.iter().find(|(known, _)| *known == sent) {
-        Some((_, stored)) => *stored,
-        None if wish.dropped.is_empty() => sent,
-        None => ContentDigest::of(&features::without(spec, &wish.dropped)),
+fn stored(wish: &PoolWish, spec: ResourceSliceSpec) -> ContentDigest {
+    if !wish.tolerated.is_empty() {
+        let sent = ContentDigest::of(spec.clone());
+        if let Some((_, stored)) = wish.tolerated.iter().find(|(known, _)| *known == sent) {
+            return *stored;
+        }
     }
+    ContentDigest::of(features::without(spec, &wish.dropped))
 }

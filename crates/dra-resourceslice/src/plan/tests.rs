@@ -44,7 +44,7 @@ fn view(slices: &[ResourceSlice]) -> View {
     if !current.iter().any(|slice| slice.spec.pool.resource_slice_count == length) {
         return View::Unusable;
     }
-    let mut specs: Vec<_> = current.iter().map(|slice| crate::equal::canonical(&slice.spec)).collect();
+    let mut specs: Vec<_> = current.iter().map(|slice| crate::equal::canonical(slice.spec.clone())).collect();
     specs.sort_by_key(|spec| format!("{spec:?}"));
     View::Whole(specs)
 }

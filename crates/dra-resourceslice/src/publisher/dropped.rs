@@ -76,7 +76,7 @@ impl Task {
             return;
         }
         if features.contains(&Feature::Unknown) {
-            pool.tolerate(ContentDigest::of(&sent.spec), ContentDigest::of(&stored.spec));
+            pool.tolerate(ContentDigest::of(sent.spec.clone()), ContentDigest::of(stored.spec.clone()));
         }
         self.lost(name, pool, features);
     }
@@ -108,7 +108,8 @@ impl Task {
         if error.http_status() != Some(422) || features::used(&refused.spec).is_disjoint(&lists) {
             return false;
         }
-        let reduced = ResourceSlice { spec: features::without(&refused.spec, &lists), ..refused.clone() };
+        let spec = features::without(refused.spec.clone(), &lists);
+        let reduced = ResourceSlice { metadata: refused.metadata.clone(), spec };
         let Ok(stored) = self.api.dry_run(&reduced).await else { return false };
         let dropped = features::dropped(&reduced.spec, &stored.spec);
         self.lost(name, pool, &dropped | &lists);

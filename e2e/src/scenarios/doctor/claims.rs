@@ -1,152 +1,54 @@
-//! Pods that wait, and why.
+//! Claims and devices that somebody else has, or that cannot be used.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::DeleteParams;
-use serde_json::json;
+use dra_doctor::{FindingKind, ObstacleKind};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    resource::v1::{ResourceClaim, ResourceClaimTemplate},
+    scheduling::v1::PriorityClass,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
 
 use super::{Doctor, RUNS_WITHIN};
 use crate::{
     context::Context,
     node,
     pod::ShellPod,
-    scenarios::{
-        gpu::{self, DRIVER},
-        gpu_health,
-    },
+    scenarios::gpu::{self, DRIVER},
 };
 
-const TRIED_WITHIN: Duration = Duration::from_secs(10);
-/// Nobody prepares its devices: no pod gets one.
-const NOBODY: &str = "nobody.example.com";
-
-/// A pool that no driver has made.
-const DEVICE: &str = r#"
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: nobody.example.com}
-spec: {selectors: [{cel: {expression: "device.driver == 'nobody.example.com'"}}]}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: nobody-device}
-spec:
-  driver: nobody.example.com
-  nodeName: node-1
-  pool: {name: plain, generation: 1, resourceSliceCount: 1}
-  devices: [{name: other-model, attributes: {model: {string: T4}}}]
-"#;
-
-/// Another one, where each device is kept away by something that depends on a gate.
-const DEVICES: &str = r"
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: nobody-devices}
-spec:
-  driver: nobody.example.com
-  nodeName: node-1
-  pool: {name: gated, generation: 1, resourceSliceCount: 2}
-  devices:
-    - name: tainted
-      attributes: {model: {string: A100}}
-      taints: [{key: broken, value: fan, effect: NoSchedule}]
-    - name: too-large
-      attributes: {model: {string: A100}}
-      consumesCounters: [{counterSet: memory, counters: {bytes: {value: 80Gi}}}]
-    - name: too-small
-      allowMultipleAllocations: true
-      attributes: {model: {string: H100}, numa: {int: 0}}
-      capacity: {memory: {value: 40Gi}}
-    - name: too-small-too
-      allowMultipleAllocations: true
-      attributes: {model: {string: H100}, numa: {int: 1}}
-      capacity: {memory: {value: 40Gi}}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: nobody-counters}
-spec:
-  driver: nobody.example.com
-  nodeName: node-1
-  pool: {name: gated, generation: 1, resourceSliceCount: 2}
-  sharedCounters: [{name: memory, counters: {bytes: {value: 40Gi}}}]
-";
-const GATES: [&str; 3] = ["DRAConsumableCapacity", "DRADeviceTaints", "DRAPartitionableDevices"];
-
-/// A claim of each kind that gets no device.
-pub(super) async fn pending(cx: &Context) -> Result<()> {
-    cx.apply(DEVICE).await?;
-    let model = "device.attributes['nobody.example.com'].model == 'A100'";
-    let by_model = json!([{"cel": {"expression": model}}]);
-    waiting_pod(cx, "wants", json!({"selectors": by_model}), &json!([])).await?;
-    let model = format!("{model} is false: device.attributes['nobody.example.com'].model is 'T4'");
-    doctor_of_pod(cx, "wants").await?.names("pending-claims", &model)?;
-
-    for gate in GATES {
-        if !gpu_health::is_on(cx, gate).await? {
-            return Ok(());
-        }
-    }
-    cx.apply(DEVICES).await?;
-    let said = doctor_of_pod(cx, "wants").await?;
-    said.names("pending-claims", "taint broken=fan:NoSchedule is not tolerated")?;
-    let counters = "needs 80Gi of counter bytes of set memory, of which 40Gi of 40Gi are left";
-    said.names("pending-claims", counters)?;
-
-    waiting_pod(cx, "share", json!({"capacity": {"requests": {"memory": "50Gi"}}}), &json!([])).await?;
-    let said = doctor_of_pod(cx, "share").await?;
-    said.names("pending-claims", "50Gi of capacity memory are needed, 40Gi of 40Gi are left")?;
-    said.names("pending-claims", "has no capacity memory")?;
-
-    let pair = json!({"count": 2, "capacity": {"requests": {"memory": "1Gi"}}});
-    waiting_pod(cx, "pair", pair, &json!([{"matchAttribute": format!("{NOBODY}/numa")}])).await?;
-    let said = doctor_of_pod(cx, "pair").await?;
-    said.names("pending-claims", "they do not go together")?;
-    said.names(
-        "pending-claims",
-        "has no attribute nobody.example.com/numa, which a constraint of the claim compares",
-    )
-}
-
-/// A pod with a claim that asks for exactly this, once the scheduler has found that it cannot have it.
-async fn waiting_pod(
-    cx: &Context,
-    name: &str,
-    mut exactly: serde_json::Value,
-    constraints: &serde_json::Value,
-) -> Result<()> {
-    exactly["deviceClassName"] = json!(NOBODY);
-    let devices = json!({"requests": [{"name": "r", "exactly": exactly}], "constraints": constraints});
-    apply_claim(cx, name, &devices).await?;
-    cx.create_pod(&ShellPod::print_env(name).claim(name).build()).await?;
-    cx.wait_event(name, "FailedScheduling", TRIED_WITHIN).await
-}
+pub(super) const TRIED_WITHIN: Duration = Duration::from_secs(30);
+/// Most pods that a claim can be reserved for.
+const MOST_CONSUMERS: usize = 256;
 
 /// All devices are held; a claim is in use, and on its way out.
 pub(super) async fn held(cx: &Context) -> Result<()> {
     gpu::apply_class_and_template(cx).await?;
-    for (name, value) in [("important", 1000), ("plain", 0)] {
-        let class = json!({
-            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": format!("{}-{name}", cx.namespace)}, "value": value,
-        });
-        cx.apply(&class.to_string()).await?;
-    }
+    let important = format!("{}-important", cx.namespace);
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": important}, "value": 1000,
+    });
+    cx.apply(&class.to_string()).await?;
     gpu::start_registered(cx, &["--num-devices", "1"]).await?;
     gpu::apply_claim(cx, "shared").await?;
     cx.create_pod(&ShellPod::print_env("holder").claim("shared").build()).await?;
     cx.wait_running("holder", RUNS_WITHIN).await?;
 
-    let mut important = ShellPod::print_env("important").template("one-gpu").build();
-    let spec = important.spec.as_mut().context("a pod without a spec")?;
-    spec.priority_class_name = Some(format!("{}-important", cx.namespace));
-    cx.create_pod(&important).await?;
+    let mut pod = ShellPod::print_env("important").template("one-gpu").build();
+    pod.spec.as_mut().context("a pod without a spec")?.priority_class_name = Some(important.clone());
+    cx.create_pod(&pod).await?;
     cx.wait_event("important", "FailedScheduling", TRIED_WITHIN).await?;
-    let said = doctor_of_pod(cx, "important").await?;
-    said.names("pending-claims", &format!("held by claim {}/shared", cx.namespace))?;
-    said.names("preemption", &format!("hold devices that it could have: {}/holder", cx.namespace))?;
+    let said = Doctor::of_pod(cx, "important").await?;
+    said.keeps_away(ObstacleKind::Held, &format!("held by claim {}/shared", cx.namespace))?;
+    let holder = format!("hold devices that it could have: {}/holder", cx.namespace);
+    said.names(FindingKind::NotPreempted, &holder)?;
 
     // It can run only where the claim's device is, and is kept from there.
     let mut elsewhere = ShellPod::print_env("elsewhere").claim("shared").build();
@@ -155,17 +57,81 @@ pub(super) async fn held(cx: &Context) -> Result<()> {
     cx.create_pod(&elsewhere).await?;
     cx.wait_event("elsewhere", "FailedScheduling", TRIED_WITHIN).await?;
     let in_use = format!("in use by {}/holder on {}", cx.namespace, node::NAME);
-    doctor_of_pod(cx, "elsewhere").await?.names("claim-in-use", &in_use)?;
+    Doctor::of_pod(cx, "elsewhere").await?.names(FindingKind::ClaimUsedElsewhere, &in_use)?;
 
     let claims = cx.api::<ResourceClaim>();
     claims.delete("shared", &DeleteParams::default()).await.context("deleting the claim in use")?;
-    let said = Doctor::run(cx, &["claim", &format!("{}/shared", cx.namespace)]).await?;
-    said.names("claim-in-use", "is protected as long as it is reserved for")?;
-    for name in ["important", "plain"] {
-        let classes = kube::Api::<k8s_openapi::api::scheduling::v1::PriorityClass>::all(cx.client.clone());
-        classes.delete(&format!("{}-{name}", cx.namespace), &DeleteParams::default()).await?;
-    }
-    Ok(())
+    let said = Doctor::of_claim(cx, "shared").await?;
+    said.names(FindingKind::ClaimProtected, "is protected as long as it is reserved for")?;
+    let classes: Api<PriorityClass> = Api::all(cx.client.clone());
+    classes.delete(&important, &DeleteParams::default()).await.map(drop).context("deleting a PriorityClass")
+}
+
+/// Claims that no pod uses, that cannot be made, that are held back, and that are full.
+pub(super) async fn unusable(cx: &Context) -> Result<()> {
+    gpu::apply_class_and_template(cx).await?;
+    gpu::apply_claim(cx, "unused").await?;
+    Doctor::of_claim(cx, "unused").await?.names(FindingKind::ClaimUnused, "no pod uses it")?;
+    not_made(cx).await?;
+
+    let claims = cx.api::<ResourceClaim>();
+    let finalizers = |names: &Value| Patch::Merge(json!({"metadata": {"finalizers": names}}));
+    let patched = PatchParams::default();
+    claims.patch("unused", &patched, &finalizers(&json!(["e2e.test/keep"]))).await?;
+    claims.delete("unused", &DeleteParams::default()).await.context("deleting a claim that is held back")?;
+    let said = Doctor::of_claim(cx, "unused").await?;
+    said.names(FindingKind::ClaimHeldBack, "is held back by finalizers: e2e.test/keep")?;
+    claims.patch("unused", &patched, &finalizers(&json!([]))).await?;
+
+    // The controller manager would take pods that do not exist off the claim.
+    node::component("stop", "manager").await?;
+    let named = full(cx).await;
+    node::component("start", "manager").await?;
+    named
+}
+
+/// Access for administrators, in a namespace that is not for them any more.
+async fn not_made(cx: &Context) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(cx.client.clone());
+    let for_administrators = |label: &Value| {
+        let labels = json!({"resource.kubernetes.io/admin-access": label});
+        Patch::Merge(json!({"metadata": {"labels": labels}}))
+    };
+    let patched = PatchParams::default();
+    namespaces.patch(&cx.namespace, &patched, &for_administrators(&json!("true"))).await?;
+    let exactly = json!({"deviceClassName": DRIVER, "adminAccess": true});
+    let template = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "admin"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+    });
+    cx.apply(&template.to_string()).await?;
+    namespaces.patch(&cx.namespace, &patched, &for_administrators(&Value::Null)).await?;
+    cx.create_pod(&ShellPod::print_env("admin").template("admin").build()).await?;
+    cx.wait_event("admin", "FailedResourceClaimCreation", TRIED_WITHIN).await?;
+    let said = Doctor::of_pod(cx, "admin").await?;
+    said.names(FindingKind::ClaimNotMade, "cannot be made from ResourceClaimTemplate \"admin\"")?;
+    let templates = cx.api::<ResourceClaimTemplate>();
+    templates.delete("admin", &DeleteParams::default()).await.map(drop).context("deleting a template")
+}
+
+/// A claim that as many pods have as can be, and one more that waits for it.
+async fn full(cx: &Context) -> Result<()> {
+    gpu::apply_claim(cx, "full").await?;
+    let consumer = |number| {
+        let name = format!("pod-{number}");
+        json!({"resource": "pods", "name": name, "uid": format!("uid-of-{name}")})
+    };
+    let consumers: Vec<Value> = (0..MOST_CONSUMERS).map(consumer).collect();
+    let result = json!({"request": "gpu", "driver": DRIVER, "pool": "none", "device": "none"});
+    let status = json!({"status": {
+        "allocation": {"devices": {"results": [result]}}, "reservedFor": consumers,
+    }});
+    let claims = cx.api::<ResourceClaim>();
+    let patched = claims.patch_status("full", &PatchParams::default(), &Patch::Merge(status)).await;
+    patched.context("reserving a claim for many pods")?;
+    cx.create_pod(&ShellPod::print_env("late").claim("full").build()).await?;
+    cx.wait_event("late", "FailedScheduling", TRIED_WITHIN).await?;
+    Doctor::of_pod(cx, "late").await?.names(FindingKind::ClaimFull, "it is reserved for 256 pods")
 }
 
 /// A driver that cannot prepare a device.
@@ -174,42 +140,12 @@ pub(super) async fn unprepared(cx: &Context) -> Result<()> {
     gpu::start_registered(cx, &["--num-devices", "1", "--fail-prepare", "gpu-0"]).await?;
     cx.create_pod(&ShellPod::print_env("failing").template("one-gpu").build()).await?;
     cx.wait_event("failing", "FailedPrepareDynamicResources", RUNS_WITHIN).await?;
-    doctor_of_pod(cx, "failing").await?.names("prepare", "its devices cannot be prepared on node node-1")
+    let said = Doctor::of_pod(cx, "failing").await?;
+    said.names(FindingKind::NotPrepared, "its devices cannot be prepared on node node-1")
 }
 
-/// Claims, templates, classes and slices that are not there.
-pub(super) async fn missing(cx: &Context) -> Result<()> {
-    let pod = |name: &str| ShellPod::print_env(name);
-    cx.create_pod(&pod("no-claim").claim("nothing").build()).await?;
-    cx.create_pod(&pod("no-template").template("nothing").build()).await?;
-    let request = json!({"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]});
-    apply_claim(cx, "classless", &request).await?;
-    cx.create_pod(&pod("no-class").claim("classless").build()).await?;
-    let slice = |name: &str, generation: i64, count: i64, pool: &str| {
-        let pool = json!({"name": pool, "generation": generation, "resourceSliceCount": count});
-        json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name},
-            "spec": {"driver": NOBODY, "allNodes": true, "pool": pool, "devices": [{"name": name}]},
-        })
-    };
-    for slice in [slice("half", 1, 2, "half"), slice("old", 1, 1, "mixed"), slice("new", 2, 1, "mixed")] {
-        cx.apply(&slice.to_string()).await?;
-    }
-    let said = Doctor::run(cx, &["cluster"]).await?;
-    said.names("missing-objects", &format!("ResourceClaim {}/nothing, which does not exist", cx.namespace))?;
-    said.names("missing-objects", "ResourceClaimTemplate \"nothing\", which does not exist")?;
-    said.names("missing-objects", &format!("DeviceClass \"{DRIVER}\", which does not exist"))?;
-    said.names("slices", "generation 1 has 1 slices of 2")?;
-    said.names("slices", "several generations: 1 are older than generation 2")?;
-    let unused = Doctor::run(cx, &["claim", &format!("{}/nothing", cx.namespace)]).await?;
-    unused.names("missing-objects", "it does not exist")
-}
-
-async fn doctor_of_pod(cx: &Context, name: &str) -> Result<Doctor> {
-    Doctor::run(cx, &["pod", &format!("{}/{name}", cx.namespace)]).await
-}
-
-async fn apply_claim(cx: &Context, name: &str, devices: &serde_json::Value) -> Result<()> {
+/// Makes a claim that asks for these devices.
+pub(super) async fn apply_claim(cx: &Context, name: &str, devices: &Value) -> Result<()> {
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"name": name}, "spec": {"devices": devices},

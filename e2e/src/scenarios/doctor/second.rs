@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use dra_doctor::FindingKind;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::api::DeleteParams;
 use tokio::process::{Child, Command};
@@ -44,8 +45,8 @@ pub(super) async fn api_server(cx: &Context) -> Result<()> {
     applied?;
     // The cluster's own has the gate, and what it has stored says so still.
     let said = Doctor::run(cx, &["cluster"]).await?;
-    said.names("stripped-fields", "spec.spec.devices.requests[0].exactly.tolerations")?;
-    said.names("stripped-fields", "DRADeviceTaints")?;
+    said.names(FindingKind::FieldsDropped, "spec.spec.devices.requests[0].exactly.tolerations")?;
+    said.names(FindingKind::FieldsDropped, "DRADeviceTaints")?;
     // The spec of a template cannot be changed.
     let templates = cx.api::<ResourceClaimTemplate>();
     templates.delete("tolerant", &DeleteParams::default()).await.context("deleting the template")?;
@@ -58,7 +59,7 @@ pub(super) async fn api_server(cx: &Context) -> Result<()> {
     let kubeconfig = without.kubeconfig.display().to_string();
     let said = Doctor::run_with(cx, &["cluster"], &[("KUBECONFIG", &kubeconfig)]).await;
     without.end().await?;
-    said?.names("api-group", "does not serve v1")
+    said?.names(FindingKind::ApiNotServed, "does not serve v1")
 }
 
 /// As a user does it: only so it is known afterwards what was meant.
