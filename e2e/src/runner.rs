@@ -47,11 +47,12 @@ pub(crate) async fn run(setup: &Setup, scenarios: &[Scenario]) -> Count {
 async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {
     let context = Context::new(setup, scenario.name).await?;
     let work = async {
-        match scenario.chart {
-            Some(values) => chart::install(&context, values).await?,
-            // What scenarios before this one have shared.
-            None if chart::uninstall(&context).await? => context.clean_node().await?,
-            None => {}
+        // What scenarios before this one have shared.
+        if chart::uninstall_all_but(&context, scenario.release.map(|release| release.chart)).await? {
+            context.clean_node().await?;
+        }
+        if let Some(release) = scenario.release {
+            release.chart.install(&context, release.values).await?;
         }
         (scenario.run)(&context).await
     };
@@ -65,7 +66,7 @@ async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {
         context.print_driver_logs();
     }
     // The first error is the one that tells what is wrong.
-    let cleaned = match scenario.chart {
+    let cleaned = match scenario.release {
         Some(_) => context.clean_up_pods().await,
         None => context.clean_up().await,
     };

@@ -5,7 +5,10 @@ use std::{fmt, pin::Pin, str::FromStr, time::Duration};
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::context::Context;
+use crate::{
+    chart::{self, Chart, Release},
+    context::Context,
+};
 
 /// When a scenario runs. Each tier holds the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -41,8 +44,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) tier: Tier,
     pub(crate) deadline: Duration,
-    /// With which values it wants the mock driver's chart installed, if at all.
-    pub(crate) chart: Option<&'static [&'static str]>,
+    /// What it wants installed, if anything.
+    pub(crate) release: Option<Release>,
     /// The minor version of Kubernetes that it needs.
     pub(crate) since: u32,
     pub(crate) run: for<'a> fn(&'a Context) -> Running<'a>,
@@ -51,7 +54,7 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// A scenario of the gate that may take two minutes: `Scenario::new("it_works", |cx| Box::pin(it_works(cx)))`.
     pub(crate) fn new(name: &'static str, run: for<'a> fn(&'a Context) -> Running<'a>) -> Self {
-        Self { name, tier: Tier::Gate, deadline: Duration::from_secs(120), chart: None, since: 0, run }
+        Self { name, tier: Tier::Gate, deadline: Duration::from_secs(120), release: None, since: 0, run }
     }
 
     /// Runs it in another tier.
@@ -59,10 +62,15 @@ impl Scenario {
         Self { tier, ..self }
     }
 
-    /// On the mock driver's chart, installed with these values (as in `--set`). Scenarios with the same values stand
-    /// together in the list and share the release: they leave its pods, slices and device class alone.
+    /// On the mock driver's chart, installed with these values.
     pub(crate) fn on_chart(self, values: &'static [&'static str]) -> Self {
-        Self { chart: Some(values), ..self }
+        self.on(&chart::MOCK, values)
+    }
+
+    /// On a chart, installed with these values (as in `--set`). Scenarios with the same values stand together in the list
+    /// and share the release: they leave its pods, slices and device classes alone.
+    pub(crate) fn on(self, chart: &'static Chart, values: &'static [&'static str]) -> Self {
+        Self { release: Some(Release { chart, values }), ..self }
     }
 
     /// Only on Kubernetes 1.`minor` and later.
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn scenarios_that_share_a_release_stand_together() {
         let all = crate::scenarios::all();
-        let mut releases: Vec<_> = all.iter().map(|scenario| scenario.chart).collect();
+        let mut releases: Vec<_> = all.iter().map(|scenario| scenario.release).collect();
         releases.dedup();
         let charts = releases.iter().flatten().count();
         let mut different: Vec<_> = releases.into_iter().flatten().collect();

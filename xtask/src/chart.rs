@@ -1,9 +1,11 @@
-//! `cargo xtask chart`: what helm makes of the mock driver's chart, without a cluster.
+//! `cargo xtask chart`: what helm makes of the drivers' charts, without a cluster.
 //!
-//! helm lints it and renders it with each value left out and with extreme ones; what is rendered is looked through.
+//! helm lints them and renders them with each value left out and with extreme ones; what is rendered is looked through.
 
 mod cases;
+mod classes;
 mod rendered;
+mod shared;
 
 use std::{
     path::{Path, PathBuf},
@@ -15,29 +17,22 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::helm;
 use cases::{Case, Outcome};
 
-/// The chart, below the workspace's folder.
-pub(crate) const CHART: &str = "examples/mock-gpu-driver/deploy/helm/mock-gpu-driver";
+/// The charts, below the workspace's folder.
+const MOCK: &str = "examples/mock-gpu-driver/deploy/helm/mock-gpu-driver";
+const NVIDIA: &str = "examples/nvidia-gpu-driver/deploy/helm/nvidia-gpu-driver";
 
 /// Lints and renders, and prints how many cases there were.
 ///
 /// # Errors
-/// Go is missing, or something about the chart is wrong.
+/// Go is missing, or something about a chart is wrong.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let chart =
-        Chart { helm: helm::build(root, &root.join("target/e2e/helpers"))?, folder: root.join(CHART) };
-    chart.lint()?;
-    let values = chart.values()?;
-    let mut cases = cases::without_each(&values);
-    cases.extend(cases::extremes());
-    let mut wrong = Vec::new();
-    for case in &cases {
-        if let Err(error) = chart.check(case) {
-            wrong.push(format!("helm {}: {error:#}", case.arguments().join(" ")));
-        }
-    }
-    ensure!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-    println!("the chart is well in {} cases", cases.len());
-    Ok(())
+    shared::check(&root.join(MOCK), &root.join(NVIDIA))?;
+    let helm = helm::build(root, &root.join("target/e2e/helpers"))?;
+    let chart = |folder| Chart { helm: helm.clone(), folder: root.join(folder) };
+    chart(MOCK).check(&["deviceProfile", "image", "kubeletRoot", "cdiRoot"], cases::of_mock())?;
+    let nvidia = chart(NVIDIA);
+    nvidia.check(&["image", "kubeletRoot", "cdiRoot"], cases::of_nvidia())?;
+    classes::check(root, &nvidia.helm(&["template", "r", "CHART", "--namespace", "dra"])?)
 }
 
 struct Chart {
@@ -46,8 +41,22 @@ struct Chart {
 }
 
 impl Chart {
-    fn lint(&self) -> Result<()> {
-        self.helm(&["lint", "--strict", "--quiet", "CHART"]).map(drop).context("helm lint")
+    /// Lints it, and renders it in these cases and without each value; `required` are those that it cannot be without.
+    fn check(&self, required: &[&str], extremes: Vec<Case>) -> Result<()> {
+        let name = self.folder.file_name().unwrap_or_default().display();
+        self.helm(&["lint", "--strict", "--quiet", "CHART"]).with_context(|| format!("helm lint {name}"))?;
+        let mut cases = cases::without_each(&self.values()?, required);
+        cases.extend(extremes);
+        let mut wrong = Vec::new();
+        for case in &cases {
+            if let Err(error) = self.check_case(case) {
+                wrong.push(format!("helm {}: {error:#}", case.arguments().join(" ")));
+            }
+        }
+        let (failed, all) = (wrong.len(), cases.len());
+        ensure!(wrong.is_empty(), "the chart {name} in {failed} of {all} cases:\n{}", wrong.join("\n"));
+        println!("the chart {name} is well in {all} cases");
+        Ok(())
     }
 
     /// The values that the chart has by itself.
@@ -56,7 +65,7 @@ impl Chart {
         serde_yaml_ng::from_str(&text).context("reading the chart's values")
     }
 
-    fn check(&self, case: &Case) -> Result<()> {
+    fn check_case(&self, case: &Case) -> Result<()> {
         match (self.helm(&case.arguments()), case.outcome()) {
             (Ok(text), Outcome::Rendered(kinds)) => rendered::check(&text, case.release(), kinds),
             (Ok(_), Outcome::Refused(_)) => bail!("it is rendered, and should be refused"),

@@ -40,9 +40,9 @@ enum Task {
     E2e(e2e::Options),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
-    /// Lint the mock driver's Helm chart and render it with all sorts of values. Needs Go.
+    /// Lint the drivers' Helm charts and render them with all sorts of values. Needs Go.
     Chart,
-    /// Build the mock driver's container image without Docker, as an archive for `ctr images import` or `podman load`.
+    /// Build a driver's container image without Docker, as an archive for `ctr images import` or `podman load`.
     Image(image::Options),
     /// Try the NVIDIA driver on the GPUs of this machine: what it publishes is held against what nvidia-smi tells.
     GpuSmoke(gpu_smoke::Options),

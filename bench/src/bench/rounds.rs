@@ -1,12 +1,13 @@
 //! Rounds: each driver from its start through all calls to its end, the order rotated.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result};
 
 use super::{AT_REST, CLAIMS, DRIVER, Run, Running, milliseconds, say};
 use crate::{
-    load,
+    claims::Claim,
+    load::{self, Figures},
     measure::{Measure, Phase, Shape},
     node,
     variant::Variant,
@@ -86,13 +87,24 @@ impl Run<'_> {
 
     async fn floor_round(&mut self) -> Result<()> {
         self.bench.clean().await?;
-        let records = format!("{}/floor", node::PLUGINS);
-        let target = ["--kubeconfig", node::DRIVER_KUBECONFIG, "--records", &records, "--cdi", node::CDI];
         for shape in Shape::ALL {
-            let figures = self.floor.run(&target, &self.claims[..CLAIMS], shape, &FLOOR_PHASES).await?;
+            let figures = self.run_floor(shape, &self.claims[..CLAIMS], Duration::ZERO).await?;
             load::keep(&mut self.samples, Variant::Floor, shape, &FLOOR_PHASES, &figures);
         }
         Ok(())
+    }
+
+    /// The bare program, whose first call comes after it has been silent for so long.
+    pub(super) async fn run_floor(
+        &self,
+        shape: Shape,
+        claims: &[Claim],
+        silence: Duration,
+    ) -> Result<Vec<Figures>> {
+        let (records, silence) = (format!("{}/floor", node::PLUGINS), silence.as_secs().to_string());
+        let target = ["--kubeconfig", node::DRIVER_KUBECONFIG, "--records", &records, "--cdi", node::CDI];
+        let target = [&target[..], &["--silence", &silence]].concat();
+        self.floor.run(&target, claims, shape, &FLOOR_PHASES).await
     }
 }
 

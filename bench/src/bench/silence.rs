@@ -16,7 +16,7 @@ const BATCH: usize = 10;
 const PHASES: [Phase; 2] = [Phase::Prepare, Phase::Unprepare];
 const ROUNDS: usize = 3;
 
-/// Both run at once, each under a name of its own, and are silent together.
+/// They run at once, each under a name of its own, but each silence is ended by one only: the first wakes the API server.
 const DRIVERS: [(Variant, &str); 2] =
     [(Variant::Ours, "ours.bench.example.com"), (Variant::GoFair, "go.bench.example.com")];
 
@@ -31,16 +31,23 @@ impl Run<'_> {
             all.push((variant, claims, running));
         }
         for round in 0..ROUNDS {
-            say(&format!("two minutes of silence, {} of {ROUNDS}", round + 1));
-            tokio::time::sleep(SILENCE).await;
             for (variant, claims, running) in &all {
+                say(&silent(*variant, round));
+                tokio::time::sleep(SILENCE).await;
                 let figures = self.load.at(&running.socket, claims, Shape::TEN, &PHASES).await?;
                 self.samples.add(*variant, Measure::FirstBatch, figures[0].p50);
             }
+            say(&silent(Variant::Floor, round));
+            let figures = self.run_floor(Shape::TEN, &self.claims[..BATCH], SILENCE).await?;
+            self.samples.add(Variant::Floor, Measure::FirstBatch, figures[0].p50);
         }
         for (_, _, running) in all {
             running.program.stop().await?;
         }
         Ok(())
     }
+}
+
+fn silent(variant: Variant, round: usize) -> String {
+    format!("two minutes of silence, {} of {ROUNDS}: {}", round + 1, variant.title())
 }

@@ -13,10 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -43,6 +40,9 @@ struct Options {
     /// `prepare` and `unprepare`.
     #[arg(long, value_delimiter = ',')]
     phases: Vec<String>,
+    /// Seconds between the first GET, which opens the connection, and the first call.
+    #[arg(long, default_value_t = 0)]
+    silence: u64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -85,10 +85,8 @@ async fn main() -> Result<()> {
     let text = fs::read(&options.claims).with_context(|| format!("reading {}", options.claims.display()))?;
     let claims: Vec<Claim> = serde_json::from_slice(&text).context("reading the claims")?;
     fs::create_dir_all(&options.records).context("making the folder of the records")?;
-    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig).context("reading the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let floor = Floor {
-        client: dra_kubeletplugin::client(config)?,
+        client: dra_kubeletplugin::client_from(Some(&options.kubeconfig)).await?,
         records: options.records,
         cdi: options.cdi,
         gets: Arc::new(Semaphore::new(GETS)),
@@ -97,6 +95,7 @@ async fn main() -> Result<()> {
     let first = claims.first().context("there are no claims")?;
     // A driver has its connection by then.
     floor.get(first).await?;
+    tokio::time::sleep(Duration::from_secs(options.silence)).await;
     for phase in &options.phases {
         let start = Instant::now();
         let calls = claims.chunks(options.per_call).map(|claims| floor.clone().call(phase, claims.to_vec()));

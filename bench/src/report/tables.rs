@@ -12,8 +12,7 @@ const NONE: &str = "–";
 
 /// Times of calls with one claim, and claims a second for each shape.
 pub(super) fn calls(samples: &Samples) -> String {
-    let mut variants = Variant::DRIVERS.to_vec();
-    variants.push(Variant::Floor);
+    let variants = with_floor();
     let mut rows = Vec::new();
     for phase in Phase::ALL {
         for (what, measure) in
@@ -44,7 +43,7 @@ pub(super) fn held(samples: &Samples) -> String {
 }
 
 pub(super) fn starts(samples: &Samples) -> String {
-    let variants = Variant::DRIVERS;
+    let variants = with_floor();
     let rows = [
         ("process started → registered", Measure::Registered),
         ("process started → slices visible", Measure::Visible),
@@ -115,6 +114,10 @@ pub(super) fn causes(samples: &Samples) -> String {
     let titles = shapes.map(|(phase, shape)| format!("{phase} {shape}"));
     let head: Vec<_> = std::iter::once("claims a second, times".to_owned()).chain(titles).collect();
     table(&head, rows)
+}
+
+fn with_floor() -> Vec<Variant> {
+    [&Variant::DRIVERS[..], &[Variant::Floor]].concat()
 }
 
 /// A measure of several drivers: the median, and the range if there is one.

@@ -3,7 +3,10 @@
 //! A claim is fetched while a pod waits, often after minutes of silence. So connections stay open, are known to be
 //! alive, and many requests share one.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use http::Uri;
 use hyper_util::{
@@ -13,6 +16,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _, retry::RetryPolicy},
+    config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
@@ -22,6 +26,50 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A server that is silent for so long is asked whether it is there, and has so long to answer.
 const SILENCE: Duration = Duration::from_secs(10);
 const PING_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why there is no client for the API server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The kubeconfig file cannot be read or used.
+    #[error("kubeconfig {}: {source}", path.display())]
+    #[non_exhaustive]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KubeconfigError,
+    },
+    /// Nothing says where the API server is.
+    #[error("no way to the API server: neither a pod's service account nor a kubeconfig ({0}); name one")]
+    NoWay(#[source] InferConfigError),
+    /// What it was told by cannot be used.
+    #[error("client for the API server: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// The [`client`] of a driver that has an option for a kubeconfig: by this file, or without one by the pod's service
+/// account, or by what `kubectl` would use.
+///
+/// ```no_run
+/// # async fn run(kubeconfig: Option<std::path::PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
+/// let client = dra_kubeletplugin::client_from(kubeconfig.as_deref()).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// The file, or what was found without one, cannot be read or used; or nothing was found.
+pub async fn client_from(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
+    let config = match kubeconfig {
+        None => Config::infer().await.map_err(ClientError::NoWay)?,
+        Some(path) => {
+            let wrong = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+            let read = Kubeconfig::read_from(path).map_err(wrong)?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.map_err(wrong)?
+        }
+    };
+    Ok(client(config)?)
+}
 
 /// A client for a driver: HTTP/2 where the server has it, so that all requests share one connection; no delay of small
 /// packets (`TCP_NODELAY`); a limit of 5 s on connecting; connections that stay open, and whose silence is noticed
@@ -89,4 +137,22 @@ fn https(
         builder = builder.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
     }
     Ok(builder.enable_http1().enable_http2().wrap_connector(tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong() {
+        let error = client_from(Some(Path::new("/nowhere/kubeconfig"))).await.err().expect("there is none");
+        let text = error.to_string();
+        assert!(text.starts_with("kubeconfig /nowhere/kubeconfig: ") && text.len() > 40, "{text}");
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, "current-context: nothing").expect("writes");
+        let text = client_from(Some(&path)).await.err().expect("it leads nowhere").to_string();
+        assert!(text.contains(&path.display().to_string()), "{text}");
+    }
 }

@@ -49,7 +49,7 @@ pub use dra_resourceslice::{
 pub use {k8s_openapi, kube, prometheus_client};
 
 #[cfg(feature = "rustls-tls")]
-pub use crate::client::client;
+pub use crate::client::{ClientError, client, client_from};
 pub use crate::{
     adopt::{Adopt, AdoptedClaim},
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},

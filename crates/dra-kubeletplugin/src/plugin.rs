@@ -63,6 +63,28 @@ pub trait DriverPlugin: Send + Sync + 'static {
         cx: &PrepareContext<Self::State>,
     ) -> impl Future<Output = Result<Prepared<Self::State>, PluginError>> + Send;
 
+    /// Whether what containers were given for a prepared claim is still right; asked when the kubelet has it prepared
+    /// again, before the answer of the first time is repeated. By default it is.
+    ///
+    /// If not, as the device has other nodes since its kernel driver was loaded anew, say, [`prepare`](Self::prepare) is
+    /// called once more without an unprepare before it: it has to find its own work from the first time, which a container
+    /// may be using. What it returns takes the place of what there was; if it fails, everything stays as it was. `state` is
+    /// that of the first time, or what was saved last; none if it does not fit this version of the driver.
+    ///
+    /// Containers that start again in a pod that lives on are no reason for the kubelet to ask.
+    ///
+    /// # Errors
+    ///
+    /// The claim cannot be used any more, or nobody can tell. It is that claim's error, and nothing changes.
+    fn is_current(
+        &self,
+        claim: &AllocatedClaim,
+        state: Option<&Self::State>,
+    ) -> impl Future<Output = Result<bool, PluginError>> + Send {
+        let _ = (claim, state);
+        std::future::ready(Ok(true))
+    }
+
     /// Undoes [`prepare`](Self::prepare). Must succeed if there is nothing left to undo.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! and gives way between two writes. Locks end with the process, however that ends. `turn` decides.
 
 mod files;
+mod log;
 mod turn;
 
 use std::{sync::Arc, time::Duration};
@@ -62,6 +63,8 @@ pub(crate) fn start(
         announced: None,
         trouble: None,
     };
+    let saying = log::say_published(publisher.status(), turns.registration.clone());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(saying));
     (publisher, tokio::spawn(turns.run(stop)))
 }
 

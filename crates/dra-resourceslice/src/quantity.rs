@@ -53,6 +53,28 @@ impl Quantity {
         }
     }
 
+    /// A whole number, of bytes say, in the largest binary unit that divides it, as the API server writes it. One that a
+    /// quantity cannot hold becomes the largest that it can.
+    ///
+    /// ```
+    /// use dra_resourceslice::Quantity;
+    ///
+    /// assert_eq!(Quantity::binary(40 << 30).as_str(), "40Gi");
+    /// assert_eq!(Quantity::binary(1025).as_str(), "1025");
+    /// ```
+    #[must_use]
+    pub fn binary(amount: u64) -> Self {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        let mut shift = 0;
+        while amount != 0 && shift < 60 && amount.trailing_zeros() >= shift + 10 {
+            shift += 10;
+        }
+        let unit = units[shift as usize / 10];
+        let text = format!("{}{unit}", amount >> shift).into_boxed_str();
+        Self { text, nanos: i128::from(amount) * NANOS }
+    }
+
     /// The text that the quantity was made from.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -287,6 +309,16 @@ mod tests {
 
     fn nanos(text: &str) -> i128 {
         Quantity::parse(text).unwrap_or_else(|error| panic!("{error}")).as_nanos()
+    }
+
+    #[test]
+    fn whole_numbers_are_written_as_the_api_server_writes_them() {
+        let table = [(0, "0"), (1, "1"), (1 << 30, "1Gi"), (4_864 << 20, "4864Mi"), (1 << 62, "4Ei")];
+        for (amount, text) in table {
+            assert_eq!(Quantity::binary(amount).as_str(), text);
+            assert_eq!(Quantity::parse(text).unwrap().as_nanos(), Quantity::binary(amount).as_nanos());
+        }
+        assert_eq!(Quantity::binary(u64::MAX).as_str(), i64::MAX.to_string());
     }
 
     #[test]

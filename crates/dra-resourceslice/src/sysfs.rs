@@ -131,6 +131,16 @@ impl Sysfs {
         Self { root: root.into() }
     }
 
+    /// All standard attributes of a device that can be read, as [`Device::attribute`](crate::Device::attribute) takes
+    /// them. What cannot is left out, with a line in the log at level `debug`: most devices work without it.
+    #[must_use]
+    pub fn attributes(&self, device: &PciAddress, form: NumaForm) -> Vec<(QualifiedName, AttributeValue)> {
+        let told = |error| tracing::debug!(%device, %error, "not in sysfs");
+        let root = self.pcie_root(device).map_err(told).ok();
+        let numa = self.numa_node(device, form).map_err(told).ok().flatten();
+        device.bus_id_attribute().ok().into_iter().chain(root).chain(numa).collect()
+    }
+
     /// The attribute `resource.kubernetes.io/pcieRoot`: the root complex that the device hangs on, such as
     /// `pci0000:00`.
     ///

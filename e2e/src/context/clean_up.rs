@@ -25,7 +25,7 @@ impl Context {
     pub(crate) async fn clean_up(&self) -> Result<()> {
         self.remove_pods().await.context("removing the scenario's pods")?;
         self.end_drivers().await.context("ending the scenario's drivers")?;
-        chart::uninstall(self).await.context("uninstalling the scenario's release")?;
+        chart::uninstall_all_but(self, None).await.context("uninstalling the scenario's release")?;
         self.clean_node().await?;
         self.remove_namespace().await
     }

@@ -31,7 +31,7 @@ use self::claims::Claims;
 use super::gpu::DRIVER;
 use crate::{
     account::Account,
-    chart,
+    chart::MOCK,
     context::Context,
     node,
     pod::ShellPod,
@@ -59,9 +59,9 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn rights(cx: &Context) -> Result<()> {
-    chart::apply(cx, &VALUES).await?;
-    let controller = format!("{}-binding-controller", chart::NAME);
-    let driver = Seat::take(cx, chart::NAME).await?;
+    MOCK.apply(cx, &VALUES).await?;
+    let controller = format!("{}-binding-controller", MOCK.name);
+    let driver = Seat::take(cx, MOCK.name).await?;
     let controlling = Seat::take(cx, &controller).await?;
     let claims = Claims::make(cx).await?;
 
@@ -69,9 +69,9 @@ async fn rights(cx: &Context) -> Result<()> {
     slices::of_the_own_node(&driver.client, &mut used).await?;
     claims.of_the_own_node(&driver.client, &mut used).await?;
     node_events_and_health(&driver.client, &mut used).await?;
-    let [events, health] = ["events", "health"].map(|role| format!("{}-{role}", chart::NAME));
-    let namespaced = [("default", events.as_str()), (chart::NAMESPACE, &health)];
-    ensure_all_used(&used, cx, chart::NAME, &namespaced).await?;
+    let [events, health] = ["events", "health"].map(|role| format!("{}-{role}", MOCK.name));
+    let namespaced = [("default", events.as_str()), (MOCK.namespace, &health)];
+    ensure_all_used(&used, cx, MOCK.name, &namespaced).await?;
 
     slices::wait_for_the_policy(&driver.client).await?;
     slices::of_others_are_refused(cx, &driver.client).await?;
@@ -98,9 +98,9 @@ impl Seat {
             spec.service_account_name = Some(account.to_owned());
             spec.node_name = Some(node::NAME.to_owned());
         }
-        let pods: Api<Pod> = Api::namespaced(cx.client.clone(), chart::NAMESPACE);
+        let pods: Api<Pod> = Api::namespaced(cx.client.clone(), MOCK.namespace);
         let pod = pods.create(&PostParams::default(), &pod).await.context("making a pod of the account")?;
-        let token = Account::existing(cx, chart::NAMESPACE, account).token_with(&pod).await?;
+        let token = Account::existing(cx, MOCK.namespace, account).token_with(&pod).await?;
         let mut config = Config::from_kubeconfig(&KubeConfigOptions::default()).await?;
         config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
         Ok(Self { client: Client::try_from(config)? })
@@ -180,10 +180,10 @@ async fn refused<T>(what: &str, told: &str, call: impl Future<Output = kube::Res
 async fn node_events_and_health(client: &Client, used: &mut Used) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     used.allowed("get", "nodes", nodes.get_metadata(node::NAME)).await?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), chart::NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), MOCK.namespace);
     used.allowed("list", "pods", pods.list(&ListParams::default())).await?;
     used.allowed("watch", "pods", first_event(&pods)).await?;
-    used.allowed("get", "pods", pods.get(&format!("seat-of-{}", chart::NAME))).await?;
+    used.allowed("get", "pods", pods.get(&format!("seat-of-{}", MOCK.name))).await?;
 
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let event: Event = serde_json::from_value(json!({
@@ -207,7 +207,7 @@ async fn refused_others(cx: &Context, client: &Client) -> Result<()> {
         Api::namespaced(client.clone(), namespace)
     }
     let all = ListParams::default();
-    for namespace in ["kube-system", chart::NAMESPACE, &cx.namespace] {
+    for namespace in ["kube-system", MOCK.namespace, &cx.namespace] {
         let secrets = of::<Secret>(client, namespace);
         refused("listing secrets", "cannot list", secrets.list(&all)).await?;
         refused("reading a secret", "cannot get", secrets.get("s")).await?;

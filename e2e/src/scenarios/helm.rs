@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 
 use super::gpu::{self, DRIVER};
 use crate::{
-    chart,
+    chart::MOCK,
     context::Context,
     eventually::eventually,
     node,
@@ -36,7 +36,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn upgrade(cx: &Context) -> Result<()> {
-    chart::install(cx, &WITHOUT_WEBHOOK).await?;
+    MOCK.install(cx, &WITHOUT_WEBHOOK).await?;
     cx.wait_devices(DRIVER, 8, SOON).await?;
     gpu::apply_template(cx).await?;
     ensure!(gpu::run_pod(cx, "before", RUNS_WITHIN).await?.len() == 1, "not one GPU in the pod before");
@@ -45,7 +45,7 @@ async fn upgrade(cx: &Context) -> Result<()> {
 
     // Pods are prepared by whichever instance is there, and none waits for the next try of the kubelet.
     let updated = async {
-        let updated = chart::install(cx, &[&WITHOUT_WEBHOOK[..], &["image.tag=v2"]].concat()).await;
+        let updated = MOCK.install(cx, &[&WITHOUT_WEBHOOK[..], &["image.tag=v2"]].concat()).await;
         updated.context("upgrading")
     };
     let meanwhile = async {
@@ -80,22 +80,22 @@ const WITHOUT_WEBHOOK: [&str; 1] = ["webhook.enabled=false"];
 async fn driver_pods(cx: &Context) -> Result<Vec<Pod>> {
     let what = "pods of the driver that are no longer needed are gone";
     eventually(what, RUNS_WITHIN, || async {
-        let pods = chart::pods(cx).await?;
+        let pods = MOCK.pods(cx).await?;
         Ok(pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()).then_some(pods))
     })
     .await
 }
 
 async fn uninstall(cx: &Context) -> Result<()> {
-    chart::install(cx, &WITHOUT_WEBHOOK).await?;
+    MOCK.install(cx, &WITHOUT_WEBHOOK).await?;
     cx.wait_devices(DRIVER, 8, SOON).await?;
     gpu::apply_template(cx).await?;
     gpu::run_pod(cx, "p", RUNS_WITHIN).await?;
-    let objects = chart::helm(cx, &["get", "manifest", chart::RELEASE]).await?;
+    let objects = MOCK.helm(cx, &["get", "manifest", MOCK.release]).await?;
 
     // In the order that the notes of the chart give.
     cx.delete_pod("p", RUNS_WITHIN).await?;
-    ensure!(chart::uninstall(cx).await?, "there is no release");
+    ensure!(MOCK.uninstall(cx).await?, "there is no release");
     let mut count = 0;
     for document in serde_yaml_ng::Deserializer::from_str(&objects) {
         let Ok(object) = DynamicObject::deserialize(document) else { continue };

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    chart,
+    chart::{Chart, MOCK, NVIDIA},
     context::Context,
     demo,
     scenario::{Scenario, Tier},
@@ -49,7 +49,8 @@ async fn accepted(cx: &Context) -> Result<()> {
     for folder in FOLDERS {
         collect(Path::new(WORKSPACE), Path::new(folder), &mut sources)?;
     }
-    sources.push(rendered(cx).await?);
+    sources.push(rendered(cx, &MOCK, "gpu.bindingConditions=true").await?);
+    sources.push(rendered(cx, &NVIDIA, "nvidiaDevRoot=/x").await?);
     allow_admin_access(cx).await?;
     let (mut count, mut wrong, mut unknown) = (0, Vec::new(), Vec::new());
     for source in &sources {
@@ -120,10 +121,10 @@ fn names_unknown_field(message: &str) -> bool {
     ["field not declared in schema", "unknown field"].iter().any(|text| message.contains(text))
 }
 
-/// The chart with all that it has.
-async fn rendered(cx: &Context) -> Result<Source> {
-    let arguments = ["template", chart::RELEASE, chart::FOLDER, "--set", "gpu.bindingConditions=true"];
-    Ok(Source { place: "the chart".to_owned(), yaml: chart::helm(cx, &arguments).await? })
+/// A chart with all that it has.
+async fn rendered(cx: &Context, chart: &Chart, values: &str) -> Result<Source> {
+    let yaml = chart.helm(cx, &["template", chart.release, chart.folder, "--set", values]).await?;
+    Ok(Source { place: format!("the chart {}", chart.name), yaml })
 }
 
 /// Templates of the chart are no YAML yet.

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use dra_kubeletplugin::{
-    DriverName,
+    DriverName, client_from,
     k8s_openapi::{
         api::resource::v1::{AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim},
         apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -23,10 +23,7 @@ use dra_kubeletplugin::{
 use futures::StreamExt as _;
 use serde_json::json;
 
-use crate::{
-    options::LogFormat,
-    run::{client, start_log},
-};
+use crate::{options::LogFormat, run::start_log};
 
 /// Before a write that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -52,7 +49,7 @@ pub(crate) struct ControllerOptions {
 pub(crate) async fn run(options: ControllerOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
     let stop = signals::terminate()?;
-    let client = client(options.kubeconfig.as_deref()).await?;
+    let client = client_from(options.kubeconfig.as_deref()).await?;
     let writer = Arc::new(Writer { client: client.clone(), driver: options.driver_name });
     let controller = Controller::new(Api::<ResourceClaim>::all(client), watcher::Config::default());
     tracing::info!("watching claims");

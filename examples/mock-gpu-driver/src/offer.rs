@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use dra_kubeletplugin::{
-    DeviceName, DeviceRef, DriverResources, Handle, HealthReporter, PoolName, Registration, Ticket, Wishes,
-};
+use dra_kubeletplugin::{DeviceName, DeviceRef, DriverResources, Handle, HealthReporter, PoolName, Wishes};
 use tokio::sync::watch;
 
 use crate::inventory::Inventory;
@@ -20,7 +18,7 @@ struct Offer {
 pub(crate) fn keep(handle: &Handle, pool: PoolName, mut inventory: watch::Receiver<Arc<Inventory>>) {
     let offer = Offer { pool, wishes: handle.wishes(), health: handle.health() };
     let mut offered = Arc::clone(&inventory.borrow_and_update());
-    tokio::spawn(log_published(handle.registration(), offer.say(&offered)));
+    offer.say(&offered);
     tokio::spawn(async move {
         while inventory.changed().await.is_ok() {
             let next = Arc::clone(&inventory.borrow_and_update());
@@ -36,21 +34,12 @@ pub(crate) fn keep(handle: &Handle, pool: PoolName, mut inventory: watch::Receiv
 
 impl Offer {
     /// Says how the devices are, and then which there are: so one that does not work is tainted from the first moment.
-    fn say(&self, inventory: &Inventory) -> Ticket {
+    fn say(&self, inventory: &Inventory) {
         self.health.report_all(inventory.health().map(|(name, health)| (self.device(name), health.clone())));
-        self.wishes.publish(DriverResources::new().pool(self.pool.clone(), inventory.pool().clone()))
+        self.wishes.publish(DriverResources::new().pool(self.pool.clone(), inventory.pool().clone()));
     }
 
     fn device(&self, name: &DeviceName) -> DeviceRef {
         DeviceRef::new(self.pool.clone(), name.clone())
-    }
-}
-
-async fn log_published(mut registration: watch::Receiver<Registration>, mut published: Ticket) {
-    if registration.wait_for(Registration::is_registered).await.is_ok() {
-        match published.published().await {
-            Ok(published) => tracing::info!(?published, "devices published"),
-            Err(error) => tracing::error!(%error, "devices not published"),
-        }
     }
 }

@@ -1,10 +1,6 @@
 //! Serves the kubelet of a node until the process is told to end.
 
-use std::path::Path;
-
-use anyhow::Context as _;
-use dra_kubeletplugin::{HealthTaints, Options, kube, signals};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use dra_kubeletplugin::{HealthTaints, Options, client_from, kube, signals};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -23,7 +19,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
 
 async fn serve(options: RunOptions) -> anyhow::Result<()> {
     let stop = signals::terminate()?;
-    let client = client(options.kubeconfig.as_deref()).await?;
+    let client = client_from(options.kubeconfig.as_deref()).await?;
     let (driver, node) = (options.place.driver_name.clone(), options.node_name.clone());
     let devices = options.place.device_profile.build(&driver, &node, &options.devices);
     let inventory = options.extras.inventory(&client, || devices.pool())?;
@@ -67,24 +63,6 @@ fn settings(options: RunOptions, client: kube::Client) -> Options {
         settings = settings.operations(address);
     }
     settings
-}
-
-/// A client for the API server.
-///
-/// # Errors
-/// There is no kubeconfig and no service account, or it cannot be used.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
-            let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            config.with_context(|| format!("kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer().await.context(
-            "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
-        )?,
-    };
-    dra_kubeletplugin::client(config).context("client for the API server")
 }
 
 pub(crate) fn start_log(format: LogFormat) {

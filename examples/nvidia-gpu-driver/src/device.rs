@@ -10,8 +10,6 @@ use nvidia_nvml::{GpuInstanceProfile, Placement};
 use crate::gpu::{Gpu, Mig, MigProfile, mig_device_name};
 
 const MIB: u64 = 1 << 20;
-/// Longest text that an attribute takes, in bytes.
-const LONGEST: usize = 64;
 
 /// A whole GPU. If it is shared by counters with its partitions, it takes all of them.
 ///
@@ -20,19 +18,19 @@ const LONGEST: usize = 64;
 pub(crate) fn whole(gpu: &Gpu, with_counters: bool) -> Result<Device, InvalidName> {
     let mut device = Device::named(&format!("gpu-{}", gpu.minor))?
         .try_attribute("type", "gpu")?
-        .try_attribute("uuid", short(&gpu.uuid))?;
+        .try_attribute("uuid", AttributeValue::cut(&gpu.uuid))?;
     if let Some(mode) = gpu.addressing_mode {
         device = device.try_attribute("addressingMode", mode)?;
     }
     device = inherited(device, gpu)?;
     if with_counters {
         for (capacity, amount) in most(gpu) {
-            device = device.try_capacity(capacity, quantity(amount))?;
+            device = device.try_capacity(capacity, Quantity::binary(amount))?;
         }
         let all = Placement::new(0, gpu.memory_slices());
         device = device.consumes(consumption(gpu, &most(gpu), all)?);
     } else if let Some(bytes) = gpu.memory {
-        device = device.try_capacity("memory", quantity(bytes))?;
+        device = device.try_capacity("memory", Quantity::binary(bytes))?;
     }
     Ok(device)
 }
@@ -43,9 +41,9 @@ pub(crate) fn whole(gpu: &Gpu, with_counters: bool) -> Result<Device, InvalidNam
 /// None in practice: all names are made to be legal.
 pub(crate) fn existing_mig(gpu: &Gpu, mig: &Mig) -> Result<Device, InvalidName> {
     let device = partition(gpu, &existing_mig_name(gpu, mig), &mig.profile, &mig.shape)?;
-    let mut device = device.try_attribute("uuid", short(&mig.uuid))?;
+    let mut device = device.try_attribute("uuid", AttributeValue::cut(&mig.uuid))?;
     for slice in slices(mig.placement) {
-        device = device.try_capacity(&format!("memorySlice{slice}"), quantity(1))?;
+        device = device.try_capacity(&format!("memorySlice{slice}"), Quantity::binary(1))?;
     }
     Ok(device)
 }
@@ -64,17 +62,20 @@ pub(crate) fn possible_mig(
     Ok(device.consumes(consumption(gpu, &capacities(&profile.shape), placement)?))
 }
 
-/// What a GPU has for its partitions to share.
+/// What a GPU has for its partitions to share, beside those that somebody else has made.
 ///
 /// # Errors
 /// None in practice: all names are fixed.
 pub(crate) fn counters(gpu: &Gpu) -> Result<CounterSet, InvalidName> {
     let mut set = CounterSet::new(&counter_set_name(gpu))?;
-    for (capacity, amount) in most(gpu) {
-        set = set.counter(&kebab(capacity), quantity(amount))?;
+    let taken: Vec<_> = gpu.foreign.iter().map(|(shape, _)| capacities(shape)).collect();
+    for (place, (capacity, amount)) in most(gpu).into_iter().enumerate() {
+        let left = taken.iter().fold(amount, |left, taken| left.saturating_sub(taken[place].1));
+        set = set.counter(&kebab(capacity), Quantity::binary(left))?;
     }
     for slice in 0..gpu.memory_slices() {
-        set = set.counter(&format!("memory-slice-{slice}"), quantity(1))?;
+        let is_free = !gpu.is_taken(Placement::new(slice, 1));
+        set = set.counter(&format!("memory-slice-{slice}"), Quantity::binary(is_free.into()))?;
     }
     Ok(set)
 }
@@ -96,10 +97,10 @@ fn partition(
 ) -> Result<Device, InvalidName> {
     let mut device = Device::named(name)?
         .try_attribute("type", "mig")?
-        .try_attribute("parentUUID", short(&gpu.uuid))?
-        .try_attribute("profile", short(profile))?;
+        .try_attribute("parentUUID", AttributeValue::cut(&gpu.uuid))?
+        .try_attribute("profile", AttributeValue::cut(profile))?;
     for (capacity, amount) in capacities(shape) {
-        device = device.try_capacity(capacity, quantity(amount))?;
+        device = device.try_capacity(capacity, Quantity::binary(amount))?;
     }
     inherited(device, gpu)
 }
@@ -109,7 +110,7 @@ fn inherited(device: Device, gpu: &Gpu) -> Result<Device, InvalidName> {
     let (major, minor) = gpu.cuda_compute_capability;
     let (cuda_major, cuda_minor) = gpu.cuda_driver_version;
     let mut device = device
-        .try_attribute("productName", short(&gpu.product_name))?
+        .try_attribute("productName", AttributeValue::cut(&gpu.product_name))?
         .try_attribute("brand", gpu.brand)?
         .try_attribute("architecture", gpu.architecture.name())?
         .try_attribute(
@@ -161,10 +162,10 @@ fn consumption(
 ) -> Result<CounterConsumption, InvalidName> {
     let mut consumption = CounterConsumption::new(&counter_set_name(gpu))?;
     for (capacity, amount) in amounts {
-        consumption = consumption.counter(&kebab(capacity), quantity(*amount))?;
+        consumption = consumption.counter(&kebab(capacity), Quantity::binary(*amount))?;
     }
     for slice in slices(placement) {
-        consumption = consumption.counter(&format!("memory-slice-{slice}"), quantity(1))?;
+        consumption = consumption.counter(&format!("memory-slice-{slice}"), Quantity::binary(1))?;
     }
     Ok(consumption)
 }
@@ -187,21 +188,6 @@ fn kebab(capacity: &str) -> String {
         name.push(c.to_ascii_lowercase());
     }
     name
-}
-
-/// A whole number, in the largest binary unit that holds it, as the API server writes it.
-pub(crate) fn quantity(amount: u64) -> Quantity {
-    let amount = i64::try_from(amount).unwrap_or(i64::MAX);
-    let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let fits = |power: &usize| amount != 0 && amount % (1 << (10 * power)) == 0;
-    let power = (0..units.len()).take_while(fits).last().unwrap_or_default();
-    let text = format!("{}{}", amount >> (10 * power), units.get(power).copied().unwrap_or_default());
-    Quantity::parse(text).unwrap_or_else(|_| Quantity::from(amount))
-}
-
-fn short(text: &str) -> String {
-    let end = (0..=LONGEST.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    text[..end].to_owned()
 }
 
 #[cfg(test)]

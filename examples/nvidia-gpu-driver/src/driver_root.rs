@@ -132,6 +132,9 @@ mod tests {
         root.library = Some("/nowhere/nvml.so".into());
         let error = root.find_library().unwrap_err().to_string();
         assert_eq!(error, "no NVML library; tried /nowhere/nvml.so (not there)");
+        root.library = Some(folder.path().to_owned());
+        let error = root.find_library().unwrap_err().to_string();
+        assert!(error.ends_with(&format!("tried {} (not a file)", folder.path().display())), "{error}");
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use dra_kubeletplugin::{AttributeValue, resourceslice::sysfs::Sysfs};
 use fake_nvml::{Folder, Gpu, Machine, MigInstance, Model};
-use nvidia_nvml::{ComputeMode, Library};
+use nvidia_nvml::{ComputeMode, Library, Placement};
 use serde_json::json;
 
 use crate::{
     device,
     gpu::{self, Reading},
+    made::Made,
     partition,
     state::Partition,
 };
@@ -44,6 +45,7 @@ fn machine() -> Machine {
 struct Bench {
     fake: Folder,
     library: Library,
+    made: Made,
     _folder: tempfile::TempDir,
 }
 
@@ -52,7 +54,8 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let fake = Folder::create(folder.path().join("fake"), &machine()).unwrap();
         let library = Library::open(&fake.install(folder.path().join("lib")).unwrap()).unwrap();
-        Self { fake, library, _folder: folder }
+        let made = Made::open(folder.path(), Some("boot")).unwrap();
+        Self { fake, library, made, _folder: folder }
     }
 
     fn fail(&self, function: &str, code: u32) {
@@ -71,7 +74,7 @@ impl Bench {
     }
 
     fn read(&self) -> Reading {
-        gpu::read(&self.library, &Sysfs::at("/nowhere")).unwrap()
+        gpu::read(&self.library, &Sysfs::at("/nowhere"), None).unwrap()
     }
 }
 
@@ -117,7 +120,7 @@ fn a_function_that_fails_for_the_whole_machine_is_an_error_or_nothing() {
         };
         bench.fake.change(fail).unwrap();
         // What comes of it is told as an error; no GPU is made up.
-        if let Ok(reading) = gpu::read(&bench.library, &Sysfs::at("/nowhere")) {
+        if let Ok(reading) = gpu::read(&bench.library, &Sysfs::at("/nowhere"), None) {
             assert_eq!(reading.gpus.len() + reading.broken.len(), 2, "{function}");
         }
         bench.heal();
@@ -129,8 +132,10 @@ fn a_partition_that_cannot_be_made_or_removed_now_is_gone_after_the_next_try() {
     let bench = Bench::new();
     let gpu = bench.read().gpus.remove(1);
     let profile = gpu.profiles.iter().find(|profile| profile.name == "1g.10gb").unwrap().clone();
-    let partition = Partition { parent: gpu.uuid.clone(), profile_id: profile.shape.id, start: 0, size: 1 };
     let placement = profile.placements[0];
+    let partition = Partition::new(&gpu, &profile, placement);
+    let make = || partition::make(&bench.library, &gpu, &profile, placement, &bench.made);
+    let remove = || partition::remove(&bench.library, &partition, &bench.made);
     let at_start = || {
         let device = bench.library.device(1).unwrap();
         let instances = device.gpu_instances(profile.shape.id).unwrap();
@@ -140,25 +145,31 @@ fn a_partition_that_cannot_be_made_or_removed_now_is_gone_after_the_next_try() {
     for function in used() {
         for code in CODES {
             bench.fail(function, code);
-            failed_to_make +=
-                usize::from(partition::make(&bench.library, &gpu, &profile, placement).is_err());
+            failed_to_make += usize::from(make().is_err());
             bench.heal();
-            partition::remove(&bench.library, &partition).unwrap();
+            remove().unwrap();
             assert_eq!(at_start(), 0, "{function} {code}");
 
-            partition::make(&bench.library, &gpu, &profile, placement).unwrap();
+            make().unwrap();
             assert_eq!(at_start(), 1, "{function} {code}");
             bench.fail(function, code);
-            let removed = partition::remove(&bench.library, &partition);
-            failed_to_remove += usize::from(removed.is_err());
+            failed_to_remove += usize::from(remove().is_err());
             bench.heal();
-            partition::remove(&bench.library, &partition).unwrap();
+            remove().unwrap();
             assert_eq!(at_start(), 0, "{function} {code}");
+            assert_eq!(bench.made.all().unwrap(), []);
         }
     }
     assert!(failed_to_make > 5 && failed_to_remove > 3, "{failed_to_make} and {failed_to_remove}");
-    // The partition that was there all the time still is.
-    assert_eq!(bench.read().gpus[1].migs.len(), 1);
+    // The partition that was there all the time still is, and nothing takes it for one of ours.
+    let (mig, other) = (bench.read().gpus[1].migs.remove(0), Placement::new(6, 1));
+    let foreign = Partition::new(&gpu, &profile, other);
+    assert_eq!((mig.placement, mig.profile.as_str()), (other, "1g.10gb"));
+    partition::remove(&bench.library, &foreign, &bench.made).unwrap();
+    let error = partition::make(&bench.library, &gpu, &profile, other, &bench.made).unwrap_err().to_string();
+    assert!(error.contains("was not made by this driver"), "{error}");
+    partition::remove(&bench.library, &foreign, &bench.made).unwrap();
+    assert_eq!(bench.read().gpus[1].migs, [mig]);
 }
 
 #[test]
@@ -171,6 +182,9 @@ fn events_and_modes_that_fail_are_errors() {
             if let Ok(device) = bench.library.device(index) {
                 let _ = events.register(&device);
                 let _ = device.set_compute_mode(ComputeMode::Default);
+                let listed = device.compute_processes();
+                let fails = index == 1 && function == "nvmlDeviceGetComputeRunningProcesses_v3";
+                assert_eq!(listed.is_err(), fails, "{function}: {listed:?}");
             } else {
                 assert_eq!(index, 1, "{function}");
             }
@@ -184,21 +198,24 @@ fn events_and_modes_that_fail_are_errors() {
 fn odd_answers_make_a_device_of_what_makes_sense() {
     let folder = tempfile::tempdir().unwrap();
     let machine: Machine = serde_json::from_value(json!({
-        "driverVersion": "not a version",
+        "driverVersion": {"bytes": [255, 46], "unterminated": true},
         "gpus": [{
             "model": "l4", "number": 0, "name": {"bytes": [76, 255], "unterminated": true}, "memoryMib": 0,
-            "architecture": 99, "brand": 77, "computeCapability": [-1, 0],
+            "uuid": {"bytes": [71, 255], "unterminated": true}, "architecture": 99, "brand": 77,
+            "computeCapability": [-1, 0],
         }],
     }))
     .unwrap();
     let fake = Folder::create(folder.path().join("fake"), &machine).unwrap();
     let library = Library::open(&fake.install(folder.path().join("lib")).unwrap()).unwrap();
-    let reading = gpu::read(&library, &Sysfs::at("/nowhere")).unwrap();
+    let reading = gpu::read(&library, &Sysfs::at("/nowhere"), None).unwrap();
     let device = device::whole(&reading.gpus[0], false).unwrap();
     let Some(AttributeValue::String(name)) = device.attribute_value("productName") else {
         panic!("no productName: {device:?}");
     };
     assert!(name.starts_with("L\u{fffd}") && name.len() <= 64, "{name:?}");
+    let uuid = format!("{:?}", device.attribute_value("uuid"));
+    assert!(uuid.contains("G\u{fffd}"), "{uuid}");
     assert_eq!(device.attribute_value("architecture"), Some(&"Unknown".into()));
     assert_eq!(device.attribute_value("brand"), Some(&"Unknown".into()));
     assert_eq!(device.attribute_value("driverVersion"), None);
@@ -213,12 +230,12 @@ fn a_library_that_lacks_a_function_loads_and_only_its_calls_fail() {
     let without =
         |name: &str, functions: &[&str]| fake.install_without(folder.path().join(name), functions).unwrap();
     let path = without("old", &["nvmlDeviceGetAddressingMode", "nvmlDeviceGetMigMode"]);
-    let reading = gpu::read(&Library::open(&path).unwrap(), &Sysfs::at("/nowhere")).unwrap();
+    let reading = gpu::read(&Library::open(&path).unwrap(), &Sysfs::at("/nowhere"), None).unwrap();
     assert_eq!(reading.gpus.len(), 2);
     assert!(reading.gpus.iter().all(|gpu| gpu.mig_enabled.is_none() && gpu.addressing_mode.is_none()));
 
     let path = without("broken", &["nvmlDeviceGetUUID"]);
-    let reading = gpu::read(&Library::open(&path).unwrap(), &Sysfs::at("/nowhere")).unwrap();
+    let reading = gpu::read(&Library::open(&path).unwrap(), &Sysfs::at("/nowhere"), None).unwrap();
     assert_eq!(reading.broken.len(), 2);
     assert!(reading.broken[0].1.to_string().contains("has no such function"), "{:?}", reading.broken);
 

@@ -34,8 +34,10 @@ pub(crate) struct Gpu {
     pub(crate) mig_enabled: Option<bool>,
     /// The shapes that its partitions may have; empty if it cannot be partitioned.
     pub(crate) profiles: Vec<MigProfile>,
-    /// The partitions that are there.
+    /// The partitions that are there, unless they are made as claims ask for them.
     pub(crate) migs: Vec<Mig>,
+    /// Those that are in the way of others then: this driver has not made them, or cannot remove them.
+    pub(crate) foreign: Vec<(GpuInstanceProfile, Placement)>,
 }
 
 /// An architecture, as a number of NVML: later ones are greater.
@@ -77,6 +79,11 @@ impl Gpu {
     pub(crate) fn memory_slices(&self) -> u32 {
         let placements = self.profiles.iter().flat_map(|profile| &profile.placements);
         placements.map(|placement| placement.start.saturating_add(placement.size)).max().unwrap_or_default()
+    }
+
+    /// Whether something is there that this driver has not made.
+    pub(crate) fn is_taken(&self, place: Placement) -> bool {
+        self.foreign.iter().any(|(_, taken)| taken.overlaps(place))
     }
 }
 
@@ -120,6 +127,7 @@ pub(crate) mod testing {
                 gpu_instance: 9,
                 compute_instance: 0,
             }],
+            foreign: Vec::new(),
             profiles: vec![
                 MigProfile {
                     name: "1g.5gb".to_owned(),

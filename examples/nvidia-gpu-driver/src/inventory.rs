@@ -78,7 +78,7 @@ impl Offer {
             // Compute instances of one GPU instance are at the same place.
             (Self::Mig(..), Self::Mig(..)) => false,
             _ => match (self.placement(), other.placement()) {
-                (Some(one), Some(other)) => overlap(one, other),
+                (Some(one), Some(other)) => one.overlaps(other),
                 _ => true,
             },
         }
@@ -108,13 +108,13 @@ impl Inventory {
         // Where a change of the mode needs a reset, a GPU is what it is.
         let can_be_partitioned = !gpu.profiles.is_empty() && (partitioned || at_once);
         let shared = make_migs && can_be_partitioned;
-        if !partitioned || (shared && at_once) {
+        if !partitioned || (shared && at_once && gpu.foreign.is_empty()) {
             self.offer(device::whole(gpu, shared)?, Offer::Gpu(Arc::clone(gpu)));
         }
         if shared {
             self.counters.push(device::counters(gpu)?);
             for profile in &gpu.profiles {
-                for placement in &profile.placements {
+                for placement in profile.placements.iter().filter(|place| !gpu.is_taken(**place)) {
                     let device = device::possible_mig(gpu, profile, *placement)?;
                     self.offer(device, Offer::NewMig(Arc::clone(gpu), profile.clone(), *placement));
                 }
@@ -164,10 +164,6 @@ impl Inventory {
     }
 }
 
-fn overlap(one: Placement, other: Placement) -> bool {
-    one.start < other.start.saturating_add(other.size) && other.start < one.start.saturating_add(one.size)
-}
-
 /// A whole GPU and its partition.
 fn names_conflict(one: &str, other: &str) -> bool {
     let part_of = |part: &str, whole: &str| {
@@ -206,6 +202,16 @@ mod tests {
         assert_eq!(inventory.offers().count(), 9);
         assert!(names(&inventory).contains(&"gpu-1"));
         assert_eq!(inventory.counters.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_offered_over_a_partition_that_somebody_else_has_made() {
+        let mut gpu = h100();
+        gpu.mig_enabled = Some(true);
+        gpu.foreign = vec![(gpu.profiles[0].shape, Placement::new(2, 1))];
+        let inventory = Inventory::of(&[gpu], &[], true).unwrap();
+        let left = [0, 1, 3, 4, 5, 6].map(|start| format!("gpu-1-mig-1g5gb-19-{start}"));
+        assert_eq!(names(&inventory), left);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use dra_kubeletplugin::{
-    DeviceName, DeviceRef, DeviceTaints, DriverResources, HealthReporter, PoolName, Ticket, Wishes,
+    DeviceName, DeviceRef, DeviceTaints, DriverResources, HealthReporter, PoolName, Wishes,
     resourceslice::sysfs::Sysfs,
 };
 use nvidia_nvml::Library;
@@ -23,6 +23,7 @@ use crate::{
     health::{Health, Told},
     inventory::Inventory,
     monitor::{self, Report},
+    sweep::DynamicMig,
     vfio::{self, VfioGpu},
 };
 
@@ -44,7 +45,7 @@ pub(crate) struct Node {
     monitored: Weak<Library>,
     monitored_gpus: watch::Sender<BTreeSet<String>>,
     reports: mpsc::UnboundedSender<Report>,
-    /// What kept GPUs from being read, the last time that it was logged.
+    /// What is not as it should be, the last time that it was logged.
     logged: Vec<String>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Node {
 pub(crate) struct Offered {
     pub(crate) sysfs: PathBuf,
     /// Partitions are made as claims ask for them.
-    pub(crate) dynamic_mig: bool,
+    pub(crate) dynamic_mig: Option<DynamicMig>,
     /// GPUs are offered to virtual machines.
     pub(crate) passthrough: bool,
 }
@@ -90,17 +91,16 @@ impl Node {
         (node, received)
     }
 
-    /// Looks, listens and tells, until the hardware cannot be reached any more by this process. `first` gets the ticket of what is published first.
+    /// Looks, listens and tells, until the hardware cannot be reached any more by this process.
     pub(crate) async fn follow(
         mut self,
         place: Place,
         mut reports: mpsc::UnboundedReceiver<Report>,
         interval: Duration,
-        first: impl FnOnce(Ticket) + Send,
     ) {
         self.look().await;
         let mut told = self.tell(&place, Vec::new());
-        first(self.offer(&place));
+        self.offer(&place);
         let mut next = Instant::now() + interval;
         loop {
             let changed = tokio::select! {
@@ -121,16 +121,22 @@ impl Node {
             told = self.tell(&place, told);
             if changed {
                 tracing::info!(gpus = self.gpus.len(), "the GPUs of this node have changed");
-                drop(self.offer(&place));
+                self.offer(&place);
             }
         }
     }
 
     /// Looks at the hardware; whether what is offered has changed.
     async fn look(&mut self) -> bool {
-        let sysfs = Sysfs::at(&self.offered.sysfs);
-        let outcome =
-            self.hardware.run(move |library| Ok((gpu::read(library, &sysfs)?, Arc::downgrade(library))));
+        let (sysfs, mut is_ours) = (Sysfs::at(&self.offered.sysfs), None);
+        if let Some(dynamic) = &mut self.offered.dynamic_mig {
+            dynamic.sweep(&self.hardware).await;
+            is_ours = Some(dynamic.clone());
+        }
+        let outcome = self.hardware.run(move |library| {
+            let reading = gpu::read(library, &sysfs, is_ours.as_ref())?;
+            Ok((reading, Arc::downgrade(library)))
+        });
         let (reading, library) = match outcome.await {
             Ok((reading, library)) => (Ok(reading), Some(library)),
             Err(error) => (Err(error), None),
@@ -174,7 +180,7 @@ impl Node {
         if gpus == self.gpus && vfio == self.vfio {
             return false;
         }
-        match Inventory::of(&gpus, &vfio, self.offered.dynamic_mig) {
+        match Inventory::of(&gpus, &vfio, self.offered.dynamic_mig.is_some()) {
             Ok(inventory) => {
                 self.gpus = gpus;
                 self.vfio = vfio;
@@ -211,9 +217,9 @@ impl Node {
     }
 
     /// Publishes what there is.
-    fn offer(&self, place: &Place) -> Ticket {
+    fn offer(&self, place: &Place) {
         let inventory = Arc::clone(&self.inventories.borrow());
-        place.wishes.publish(DriverResources::new().pool(place.pool.clone(), inventory.pool()))
+        place.wishes.publish(DriverResources::new().pool(place.pool.clone(), inventory.pool()));
     }
 
     /// Says how the devices are, unless that was said already; what was said now.
@@ -239,7 +245,8 @@ impl Node {
         let troubles: Vec<String> = match reading {
             Ok(reading) => {
                 let broken = reading.broken.iter();
-                broken.map(|(index, error)| format!("GPU {index} does not answer: {error}")).collect()
+                let broken = broken.map(|(index, error)| format!("GPU {index} does not answer: {error}"));
+                broken.chain(reading.gpus.iter().filter_map(in_the_way)).collect()
             }
             Err(error) => vec![error.to_string()],
         };
@@ -273,6 +280,18 @@ fn known(before: &[Gpu], reading: Result<Reading, HardwareError>) -> (Vec<Gpu>, 
     }
     gpus.sort_by_key(|gpu| gpu.index);
     (gpus, lost)
+}
+
+/// What somebody else has made of a GPU whose partitions are made as claims ask for them.
+fn in_the_way(gpu: &Gpu) -> Option<String> {
+    let places: Vec<_> = gpu.foreign.iter().map(|(_, place)| (place.start, place.size)).collect();
+    (!places.is_empty()).then(|| {
+        format!(
+            "gpu-{} has MIG devices that no claim of this driver has; nothing is offered in their place (first memory \
+             slice, and how many): {places:?}; to have it back, remove them by `nvidia-smi mig -dci` and `-dgi`",
+            gpu.minor
+        )
+    })
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{ArgAction, Args, Parser, ValueEnum};
 use dra_kubeletplugin::{DriverName, NodeName, state::StateLocation};
 
-use crate::{cdi::Nodes, driver_root::DriverRoot};
+use crate::{cdi::Nodes, driver_root::DriverRoot, records::Records};
 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nvidia-gpu-driver", version, about = "A Kubernetes DRA driver for NVIDIA's GPUs")]
@@ -55,12 +55,8 @@ pub(crate) struct Options {
     /// For tests: a folder that stands for the one of shared memory. Daemons of MPS have no view of their own then.
     #[arg(long, env = "SHM_ROOT", value_name = "FOLDER", default_value = "/dev/shm")]
     pub(crate) shm_root: PathBuf,
-    /// Make MIG devices as claims ask for them, instead of offering those that are there.
-    #[arg(long, env = "DYNAMIC_MIG", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    pub(crate) dynamic_mig: bool,
-    /// Offer GPUs that are bound to `vfio-pci` to virtual machines.
-    #[arg(long, env = "PASSTHROUGH", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
-    pub(crate) passthrough: bool,
+    #[command(flatten)]
+    pub(crate) devices: DeviceOptions,
     /// How often to look which GPUs there are, in seconds.
     #[arg(long, env = "POLL_INTERVAL", value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) poll_interval: Duration,
@@ -85,6 +81,20 @@ pub(crate) struct Options {
     pub(crate) boot_id: Option<String>,
 }
 
+/// Which devices are given away.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceOptions {
+    /// Make MIG devices as claims ask for them, instead of offering those that are there.
+    #[arg(long, env = "DYNAMIC_MIG", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    pub(crate) dynamic_mig: bool,
+    /// Offer GPUs that are bound to `vfio-pci` to virtual machines.
+    #[arg(long, env = "PASSTHROUGH", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    pub(crate) passthrough: bool,
+    /// Give a claim no GPU for itself that some process uses past Kubernetes.
+    #[arg(long, env = "CHECK_PROCESSES", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) check_processes: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
@@ -100,12 +110,12 @@ impl Options {
         DriverRoot { here, on_host, library: self.nvml_library.clone() }
     }
 
-    pub(crate) fn state(&self) -> StateLocation {
+    pub(crate) fn records(&self) -> Records {
         let mut location = StateLocation::new(self.driver_name.clone());
         location.kubelet_root.clone_from(&self.kubelet_root);
         location.cdi_root.clone_from(&self.cdi_root);
         location.boot_id.clone_from(&self.boot_id);
-        location
+        Records(location)
     }
 
     pub(crate) fn nodes(&self) -> Nodes {

@@ -5,6 +5,8 @@ use nvidia_nvml::{Device, GpuInstance, Library, NvmlError, Placement};
 
 use crate::{
     gpu::{Gpu, Mig, MigProfile},
+    hardware::HardwareError,
+    made::Made,
     state::Partition,
 };
 
@@ -37,22 +39,31 @@ pub(crate) fn find<'l>(library: &'l Library, gpu: &Gpu) -> anyhow::Result<Device
     Ok(device)
 }
 
+/// Checks that a GPU is whole.
+///
+/// # Errors
+/// It is partitioned.
+pub(crate) fn check_whole(library: &Library, gpu: &Gpu) -> anyhow::Result<()> {
+    let partitioned = is_partitioned(&find(library, gpu)?)?;
+    ensure!(
+        !partitioned,
+        "MIG mode of gpu-{} was turned on behind this driver's back; turn it off by `nvidia-smi -mig 0`, or use its MIG \
+         devices",
+        gpu.minor
+    );
+    Ok(())
+}
+
 /// Makes sure that a GPU is whole.
 ///
 /// # Errors
 /// It is partitioned, or a partition is in its way.
 pub(crate) fn make_whole(library: &Library, gpu: &Gpu) -> anyhow::Result<()> {
     let device = find(library, gpu)?;
-    if !is_partitioned(&device)? {
-        return Ok(());
+    if gpu.architecture.switches_mig_mode_at_once() && is_partitioned(&device)? {
+        return set_mode(&device, gpu, false);
     }
-    ensure!(
-        gpu.architecture.switches_mig_mode_at_once() && gpu.mig_enabled.is_some(),
-        "MIG mode of gpu-{} was turned on behind this driver's back; turn it off by `nvidia-smi -mig 0`, or use its MIG \
-         devices",
-        gpu.minor
-    );
-    set_mode(&device, gpu, false)
+    check_whole(library, gpu)
 }
 
 /// Makes sure that a partition is what was published.
@@ -72,7 +83,7 @@ pub(crate) fn check_existing(library: &Library, gpu: &Gpu, mig: &Mig) -> anyhow:
     Ok(found)
 }
 
-/// Makes a partition, in place of one that a crash has left.
+/// Makes a partition, in place of what a crash has left of it. One that is there whole is taken: the claim had it before.
 ///
 /// # Errors
 /// Something else is there, or MIG mode cannot be turned on.
@@ -81,8 +92,9 @@ pub(crate) fn make(
     gpu: &Gpu,
     profile: &MigProfile,
     placement: Placement,
+    made: &Made,
 ) -> anyhow::Result<Instances> {
-    let device = find(library, gpu)?;
+    let (device, partition) = (find(library, gpu)?, Partition::new(gpu, profile, placement));
     if !is_partitioned(&device)? {
         ensure!(
             gpu.architecture.switches_mig_mode_at_once(),
@@ -92,90 +104,93 @@ pub(crate) fn make(
         );
         set_mode(&device, gpu, true)?;
     }
-    remove_at(&device, profile.shape.id, placement.start)?;
-    let what = || format!("making {} at {} of gpu-{}", profile.name, placement.start, gpu.minor);
-    let instance = device.create_gpu_instance(profile.shape.id, placement).with_context(what)?;
-    let made = instance
-        .create_compute_instance(profile.shape.slices)
-        .and_then(|compute| Ok((instance.info()?, compute.info()?)));
-    match made {
-        Ok((gpu_instance, compute_instance)) => {
-            Ok(Instances { gpu_instance: gpu_instance.id, compute_instance: compute_instance.id })
-        }
-        Err(error) => Err(error).with_context(what),
+    if made.has(&partition)
+        && let Some(whole) = numbers_of(&device, &partition)?
+    {
+        return Ok(whole);
     }
+    remove_from(&device, &partition, made)?;
+    let name = &partition.device;
+    ensure!(
+        at(&device, &partition)?.is_none(),
+        "{name} is there, and was not made by this driver; remove it by `nvidia-smi mig -dci` and `-dgi`"
+    );
+    let what = || format!("making {name}");
+    made.add(&partition).with_context(what)?;
+    let instance = device.create_gpu_instance(profile.shape.id, placement).with_context(what)?;
+    let compute = instance.create_compute_instance(profile.shape.slices).with_context(what)?;
+    let gpu_instance = instance.info().with_context(what)?.id;
+    Ok(Instances { gpu_instance, compute_instance: compute.id().with_context(what)? })
 }
 
-/// A partition that was made for another claim.
+/// A partition that was made.
 ///
 /// # Errors
 /// There is none.
-pub(crate) fn find_made(
-    library: &Library,
-    gpu: &Gpu,
-    profile: &MigProfile,
-    placement: Placement,
-) -> anyhow::Result<Instances> {
-    let device = find(library, gpu)?;
-    for instance in instances(&device, profile.shape.id)? {
-        let info = instance.info()?;
-        if info.placement.start == placement.start
-            && let Some(compute) = instance.compute_instances()?.first()
-        {
-            return Ok(Instances { gpu_instance: info.id, compute_instance: compute.info()?.id });
-        }
-    }
-    bail!(
-        "admin access to {} at {} of gpu-{}: no claim has it, so it is not made",
-        profile.name,
-        placement.start,
-        gpu.minor
-    )
+pub(crate) fn find_made(library: &Library, gpu: &Gpu, partition: &Partition) -> anyhow::Result<Instances> {
+    let found = numbers_of(&find(library, gpu)?, partition)?;
+    found.with_context(|| format!("{}: no claim has it, so it is not made", partition.device))
 }
 
-/// Removes a partition. One that is not there is a success, and so is one of a GPU that is not there.
+/// Removes a partition that this driver has made. One that is not there is a success.
 ///
 /// # Errors
-/// It is in use.
-pub(crate) fn remove(library: &Library, partition: &Partition) -> anyhow::Result<()> {
-    let device = match library.device_by_uuid(&partition.parent) {
-        Err(error) if error.is_not_found() || error.is_gpu_lost() => {
-            tracing::warn!(gpu = partition.parent, %error, "the GPU of a partition is gone, and the partition with it");
-            return Ok(());
-        }
-        device => device.with_context(|| format!("GPU {}", partition.parent))?,
-    };
-    remove_at(&device, partition.profile_id, partition.start)
+/// It is in use, or its GPU cannot be reached.
+pub(crate) fn remove(library: &Library, partition: &Partition, made: &Made) -> anyhow::Result<()> {
+    let device = library.device_by_uuid(&partition.parent).map_err(HardwareError::from)?;
+    remove_from(&device, partition, made)
 }
 
-fn remove_at(device: &Device<'_>, profile_id: u32, start: u32) -> anyhow::Result<()> {
-    let what = || format!("removing the partition of profile {profile_id} at {start}");
-    for instance in instances(device, profile_id).with_context(what)? {
-        if instance.info().with_context(what)?.placement.start == start {
-            for compute in instance.compute_instances().with_context(what)? {
-                compute.destroy().with_context(what)?;
-            }
-            instance.destroy().with_context(what)?;
+fn remove_from(device: &Device<'_>, partition: &Partition, made: &Made) -> anyhow::Result<()> {
+    let what = || format!("removing {}", partition.device);
+    if !made.has(partition) {
+        return Ok(());
+    }
+    // A GPU that had it can tell whether it is partitioned.
+    if device.is_partitioned().with_context(what)?
+        && let Some(instance) = at(device, partition).with_context(what)?
+    {
+        for compute in instance.compute_instances().with_context(what)? {
+            compute.destroy().with_context(what)?;
+        }
+        instance.destroy().with_context(what)?;
+    }
+    made.remove(partition).with_context(what)
+}
+
+/// The numbers of a partition, if it is there whole.
+fn numbers_of(device: &Device<'_>, partition: &Partition) -> Result<Option<Instances>, NvmlError> {
+    let Some(instance) = at(device, partition)? else { return Ok(None) };
+    let Some(compute) = instance.compute_instances()?.into_iter().next() else { return Ok(None) };
+    Ok(Some(Instances { gpu_instance: instance.info()?.id, compute_instance: compute.id()? }))
+}
+
+/// What is of this shape at this place.
+fn at<'l>(device: &Device<'l>, partition: &Partition) -> Result<Option<GpuInstance<'l>>, NvmlError> {
+    for instance in instances(device, partition.profile_id)? {
+        if instance.info()?.placement.start == partition.start {
+            return Ok(Some(instance));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-/// A GPU that is not partitioned has none.
-fn instances<'l>(device: &Device<'l>, profile_id: u32) -> Result<Vec<GpuInstance<'l>>, NvmlError> {
-    match device.mig_mode() {
-        Ok(mode) if !mode.current => Ok(Vec::new()),
-        Err(error) if error.is_not_supported() => Ok(Vec::new()),
-        Err(error) => Err(error),
-        Ok(_) => device.gpu_instances(profile_id),
-    }
+/// The instances of a profile. A GPU that is not partitioned has none.
+///
+/// # Errors
+/// A call failed.
+pub(crate) fn instances<'l>(device: &Device<'l>, profile_id: u32) -> Result<Vec<GpuInstance<'l>>, NvmlError> {
+    if is_partitioned(device)? { device.gpu_instances(profile_id) } else { Ok(Vec::new()) }
 }
 
-fn is_partitioned(device: &Device<'_>) -> anyhow::Result<bool> {
-    match device.mig_mode() {
-        Ok(mode) => Ok(mode.current),
+/// Whether a GPU is partitioned. One that cannot be is not.
+///
+/// # Errors
+/// The call failed.
+pub(crate) fn is_partitioned(device: &Device<'_>) -> Result<bool, NvmlError> {
+    match device.is_partitioned() {
         Err(error) if error.is_not_supported() => Ok(false),
-        Err(error) => Err(error.into()),
+        partitioned => partitioned,
     }
 }
 

@@ -12,6 +12,7 @@ use dra_kubeletplugin::{
 };
 use nvidia_nvml::{ComputeMode, Library};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::{
     cdi::{self, DriverFiles, Nodes},
@@ -20,9 +21,11 @@ use crate::{
     gpu::Gpu,
     hardware::{Hardware, HardwareError},
     inventory::{Inventory, Offer},
-    mps::{self, Mps},
+    made::Made,
+    mps::{self, Daemon, Mps},
     partition::{self, Instances},
-    state::{Partition, State, TimeSliced},
+    records::Records,
+    state::{Given, Partition, State, TimeSliced},
     time_slice::NvidiaSmi,
 };
 
@@ -37,16 +40,30 @@ pub(crate) struct NvidiaGpus {
     pub(crate) cdi_hook: Option<PathBuf>,
     /// What of the driver containers get, with the version that it was found for: looking takes long.
     pub(crate) files: Arc<Mutex<Option<(String, DriverFiles)>>>,
+    /// The partitions that were made for claims.
+    pub(crate) made: Made,
+    pub(crate) records: Records,
+    /// Whether a GPU that somebody uses past Kubernetes is kept from claims.
+    pub(crate) check_processes: bool,
 }
 
 /// One device of a claim, and how it is wanted.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    device: AllocatedDevice,
+    pub(crate) device: AllocatedDevice,
     pub(crate) offer: Offer,
     pub(crate) usage: Use,
     /// The configuration that says so.
     pub(crate) said_by: Option<usize>,
+    /// By which it is shared.
+    daemon: Option<Daemon>,
+}
+
+/// Whether GPUs may be changed for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Change,
+    Look,
 }
 
 impl DriverPlugin for NvidiaGpus {
@@ -58,8 +75,8 @@ impl DriverPlugin for NvidiaGpus {
         cx: &PrepareContext<State>,
     ) -> Result<Prepared<State>, PluginError> {
         let wanted = self.wanted(claim)?;
-        let daemons = mps::daemons(claim.uid(), &wanted)?;
-        let state = to_undo(&wanted);
+        self.ensure_free(claim, &wanted).await.map_err(PluginError::new)?;
+        let mut state = to_undo(&wanted);
         if state != State::default() {
             // Before anything is done, so that a crash leaves nothing behind that nobody knows of.
             cx.save(&state).await?;
@@ -69,36 +86,63 @@ impl DriverPlugin for NvidiaGpus {
                 self.share(gpu, *interval).await.map_err(PluginError::new)?;
             }
         }
-        let mut ready = self.ready(&wanted).await.map_err(PluginError::new)?.into_iter();
-        for daemon in daemons.values() {
+        let edits = self.edits(&wanted, Access::Change).await.map_err(PluginError::new)?;
+        for daemon in wanted.iter().filter_map(|wanted| wanted.daemon.as_ref()) {
             self.mps.start(daemon).await.map_err(PluginError::new)?;
         }
-        let prepared = Prepared::new(state);
-        Ok(wanted.iter().fold(prepared, |prepared, wanted| {
-            let edits = match (&wanted.offer, &wanted.usage) {
-                (Offer::Vfio(gpu), Use::Vfio(usage)) => cdi::no_others(gpu.edits(*usage)),
-                _ => ready.next().unwrap_or_default(),
-            };
-            let daemon = wanted.said_by.and_then(|number| daemons.get(&number));
-            let shared = daemon.map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
-            prepared.device(&wanted.device, edits.merge(shared))
-        }))
+        state.given = given(&wanted, &edits);
+        let devices = wanted.iter().zip(edits);
+        Ok(devices
+            .fold(Prepared::new(state), |prepared, (wanted, edits)| prepared.device(&wanted.device, edits)))
+    }
+
+    async fn is_current(&self, claim: &AllocatedClaim, state: Option<&State>) -> Result<bool, PluginError> {
+        // Where the GPUs were not looked at yet, or are gone, nothing is known.
+        let (Some(state), Ok(wanted)) = (state, self.wanted(claim)) else { return Ok(true) };
+        for (before, now) in state.given.iter().zip(&wanted) {
+            if now.offer.gpu().is_some_and(|gpu| gpu.uuid != before.gpu) {
+                let (device, gpu) = (&before.device, &before.gpu);
+                return Err(PluginError::new(format!(
+                    "{device} was GPU {gpu} when the claim got it, and is another one now; delete the pod"
+                )));
+            }
+        }
+        match self.edits(&wanted, Access::Look).await {
+            Ok(edits) => Ok(given(&wanted, &edits) == state.given),
+            Err(error) if is_without_hardware(&error) => Ok(true),
+            Err(error) => {
+                let (claim, error) = (claim.claim_ref(), format!("{error:#}"));
+                tracing::warn!(%claim, error, "a claim is not as it was prepared");
+                Ok(false)
+            }
+        }
     }
 
     async fn unprepare(&self, claim: &HeldClaim<State>) -> Result<(), PluginError> {
         // Also without a state: what tells of a daemon is beside it.
         self.mps.stop(&claim.claim.uid).await.map_err(PluginError::new)?;
-        let Some(state) = &claim.state else { return Ok(()) };
+        let Some(state) = &claim.state else {
+            // It may have had partitions.
+            self.made.doubt();
+            return Ok(());
+        };
         if claim.reason == UnprepareReason::Reboot {
             // GPUs start as they are by default.
             return Ok(());
         }
         if !state.made.is_empty() {
-            let made = state.made.clone();
-            let removed = self
-                .hardware
-                .run(move |library| made.iter().try_for_each(|made| partition::remove(library, made)));
-            removed.await.map_err(PluginError::new)?;
+            let (partitions, made) = (state.made.clone(), self.made.clone());
+            let removed = self.hardware.run(move |library| {
+                partitions.iter().try_for_each(|partition| partition::remove(library, partition, &made))
+            });
+            if let Err(error) = removed.await {
+                if !is_without_hardware(&error) {
+                    return Err(PluginError::new(error));
+                }
+                // Most likely they are gone with their GPU. If not, they are found when it is back.
+                tracing::warn!(claim = %claim.claim, %error, "its partitions are not removed");
+                self.made.doubt();
+            }
         }
         for sliced in &state.time_sliced {
             if !still_held(&claim.devices, &sliced.device) {
@@ -135,9 +179,14 @@ impl NvidiaGpus {
                 (Use::TimeSlicing(_) | Use::Mps(_), _) if device.admin_access() => (Use::Plain, None),
                 used => used,
             };
-            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by })
+            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by, daemon: None })
         });
-        wanted.collect()
+        let mut wanted = wanted.collect::<Result<Vec<_>, PluginError>>()?;
+        let daemons = mps::daemons(claim.uid(), &wanted)?;
+        for wanted in &mut wanted {
+            wanted.daemon = wanted.said_by.and_then(|number| daemons.get(&number).cloned());
+        }
+        Ok(wanted)
     }
 
     /// Lets processes share a GPU in turn.
@@ -172,49 +221,58 @@ impl NvidiaGpus {
         Ok(NvidiaSmi { program, library: self.root.find_library()? })
     }
 
-    /// Makes the devices ready that NVML knows of, and says how each gets into a container, in their order.
-    async fn ready(&self, wanted: &[Wanted]) -> anyhow::Result<Vec<ContainerEdits>> {
-        let known: Vec<Wanted> =
-            wanted.iter().filter(|wanted| wanted.offer.gpu().is_some()).cloned().collect();
-        if known.is_empty() {
-            return Ok(Vec::new());
+    /// How each device gets into a container. With the right to change them they are made ready.
+    async fn edits(&self, wanted: &[Wanted], access: Access) -> anyhow::Result<Vec<ContainerEdits>> {
+        if wanted.iter().all(|wanted| wanted.offer.gpu().is_none()) {
+            return Ok(wanted.iter().filter_map(vfio_edits).collect());
         }
-        let plugin = self.clone();
-        self.hardware.run(move |library| plugin.make_ready(library, &known)).await
+        let (plugin, wanted) = (self.clone(), wanted.to_vec());
+        let work = move |library: &Arc<Library>| {
+            let version = library.driver_version()?;
+            let common = || cdi::common(&plugin.root, &plugin.driver_files(library, &version));
+            let edits = wanted.iter().map(|wanted| match vfio_edits(wanted) {
+                Some(edits) => Ok(edits),
+                None => Ok(common().merge(plugin.nvidia_edits(library, wanted, access)?)),
+            });
+            edits.collect()
+        };
+        self.hardware.run(work).await
     }
 
-    fn make_ready(&self, library: &Library, wanted: &[Wanted]) -> anyhow::Result<Vec<ContainerEdits>> {
-        let version = library.driver_version()?;
-        let ready = wanted.iter().filter_map(|wanted| Some((wanted, wanted.offer.gpu()?)));
-        let ready = ready.map(|(wanted, gpu)| {
-            let only_looks = wanted.device.admin_access();
-            let own = match &wanted.offer {
-                Offer::Gpu(gpu) => {
-                    // Who looks at a GPU changes nothing of it.
-                    if only_looks {
-                        partition::find(library, gpu)?;
-                    } else {
-                        partition::make_whole(library, gpu)?;
-                    }
-                    ContainerEdits::new()
+    /// The nodes of a GPU that NVIDIA's driver has, or of a part of it.
+    fn nvidia_edits(
+        &self,
+        library: &Library,
+        wanted: &Wanted,
+        access: Access,
+    ) -> anyhow::Result<ContainerEdits> {
+        let is_admin = wanted.device.admin_access();
+        let changes = access == Access::Change && !is_admin;
+        let (gpu, instances) = match &wanted.offer {
+            Offer::Vfio(_) => return Ok(ContainerEdits::new()),
+            Offer::Gpu(gpu) => {
+                if is_admin {
+                    partition::find(library, gpu)?;
+                } else if changes {
+                    partition::make_whole(library, gpu)?;
+                } else {
+                    partition::check_whole(library, gpu)?;
                 }
-                Offer::Mig(gpu, mig) => self.mig_nodes(gpu, partition::check_existing(library, gpu, mig)?)?,
-                Offer::NewMig(gpu, profile, placement) if only_looks => {
-                    self.mig_nodes(gpu, partition::find_made(library, gpu, profile, *placement)?)?
-                }
-                Offer::Vfio(_) => ContainerEdits::new(),
-                Offer::NewMig(gpu, profile, placement) => {
-                    self.mig_nodes(gpu, partition::make(library, gpu, profile, *placement)?)?
-                }
-            };
-            let common = cdi::common(&self.root, &self.driver_files(library, &version));
-            Ok(common.merge(self.nodes.of_gpu(gpu.minor)?).merge(own))
-        });
-        ready.collect()
-    }
-
-    fn mig_nodes(&self, gpu: &Gpu, instances: Instances) -> anyhow::Result<ContainerEdits> {
-        self.nodes.of_mig(gpu.minor, instances.gpu_instance, instances.compute_instance)
+                (gpu, None)
+            }
+            Offer::Mig(gpu, mig) => (gpu, Some(partition::check_existing(library, gpu, mig)?)),
+            Offer::NewMig(gpu, profile, place) if changes => {
+                (gpu, Some(partition::make(library, gpu, profile, *place, &self.made)?))
+            }
+            Offer::NewMig(gpu, profile, place) => {
+                let partition = Partition::new(gpu, profile, *place);
+                (gpu, Some(partition::find_made(library, gpu, &partition)?))
+            }
+        };
+        let shared = wanted.daemon.as_ref().map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
+        let nodes = self.nodes.of_gpu(gpu.minor)?.merge(shared);
+        let Some(Instances { gpu_instance, compute_instance }) = instances else { return Ok(nodes) };
+        Ok(nodes.merge(self.nodes.of_mig(gpu.minor, gpu_instance, compute_instance)?))
     }
 
     fn driver_files(&self, library: &Library, version: &str) -> DriverFiles {
@@ -237,12 +295,7 @@ fn to_undo(wanted: &[Wanted]) -> State {
     // Who only looks changes nothing.
     for wanted in wanted.iter().filter(|wanted| !wanted.device.admin_access()) {
         if let Offer::NewMig(gpu, profile, placement) = &wanted.offer {
-            state.made.push(Partition {
-                parent: gpu.uuid.clone(),
-                profile_id: profile.shape.id,
-                start: placement.start,
-                size: placement.size,
-            });
+            state.made.push(Partition::new(gpu, profile, *placement));
         }
         if let (Use::TimeSlicing(_), Some(gpu)) = (&wanted.usage, wanted.offer.gpu()) {
             state
@@ -251,6 +304,28 @@ fn to_undo(wanted: &[Wanted]) -> State {
         }
     }
     state
+}
+
+fn is_without_hardware(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(HardwareError::is_without_hardware)
+}
+
+fn vfio_edits(wanted: &Wanted) -> Option<ContainerEdits> {
+    match (&wanted.offer, &wanted.usage) {
+        (Offer::Vfio(gpu), Use::Vfio(usage)) => Some(cdi::no_others(gpu.edits(*usage))),
+        _ => None,
+    }
+}
+
+/// What containers are given, as it is remembered.
+fn given(wanted: &[Wanted], edits: &[ContainerEdits]) -> Vec<Given> {
+    let devices = wanted.iter().zip(edits);
+    let given = devices.map(|(wanted, edits)| Given {
+        device: wanted.device.device().to_string(),
+        gpu: wanted.offer.gpu().map(|gpu| gpu.uuid.clone()).unwrap_or_default(),
+        edits: Uuid::new_v5(&Uuid::NAMESPACE_OID, &serde_json::to_vec(edits).unwrap_or_default()).to_string(),
+    });
+    given.collect()
 }
 
 fn still_held(devices: &[HeldDevice], name: &str) -> bool {

@@ -1,10 +1,9 @@
 //! Serves the kubelet of a node until the process is told to end.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use dra_kubeletplugin::{Options as Settings, PoolName, Registration, Ticket, kube, signals};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use dra_kubeletplugin::{Options as Settings, PoolName, client_from, kube, signals};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
@@ -12,46 +11,52 @@ use crate::{
     hardware::Hardware,
     health::Health,
     inventory::Inventory,
+    made::Made,
     mps::Mps,
     node::{Node, Offered, Place},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
+    sweep::DynamicMig,
 };
 
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     start_log(options.log_format);
     let stop = signals::terminate()?;
-    let client = client(options.kubeconfig.as_deref()).await?;
+    let client = client_from(options.kubeconfig.as_deref()).await?;
     let pool: PoolName = options.node_name.as_str().parse()?;
     let hardware = Hardware::start(options.driver_root()).context("starting the thread for NVML")?;
     let (inventories, inventory) = watch::channel(Arc::new(Inventory::default()));
-    let state = options.state();
-    let mps = Mps::new(&state, &options.shm_root, options.driver_root(), hardware.clone());
+    let records = options.records();
+    let made = Made::open(&records.0.data(), options.boot_id.as_deref()).with_context(|| {
+        format!("looking in {} for partitions that were made", records.0.data().display())
+    })?;
+    let mps = Mps::new(&records.0, &options.shm_root, options.driver_root(), hardware.clone());
     let plugin = NvidiaGpus {
         inventory,
-        mps: mps.clone(),
         hardware: hardware.clone(),
         root: options.driver_root(),
         nodes: options.nodes(),
+        mps: mps.clone(),
         cdi_hook: options.nvidia_cdi_hook_path.clone(),
         files: Arc::default(),
+        made: made.clone(),
+        records: records.clone(),
+        check_processes: options.devices.check_processes,
     };
+    let state = records.0.clone();
     let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
     let offered = Offered {
         sysfs: options.sysfs.clone(),
-        dynamic_mig: options.dynamic_mig,
-        passthrough: options.passthrough,
+        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records)),
+        passthrough: options.devices.passthrough,
     };
     let (node, reports) = Node::new(hardware, offered, health, inventories);
     let interval = options.poll_interval;
     // Whoever was prepared before may be unprepared before the hardware has answered.
     let handle = settings(options, client).start(plugin).await?;
     tracing::info!("serving the kubelet");
-    let registration = handle.registration();
     let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
-    let mut following = tokio::spawn(node.follow(place, reports, interval, |published| {
-        tokio::spawn(log_published(registration, published));
-    }));
+    let mut following = tokio::spawn(node.follow(place, reports, interval));
     let daemons = tokio::spawn(mps.follow(state, interval));
     let mut crashed = false;
     let end = async {
@@ -83,29 +88,6 @@ fn settings(options: Options, client: kube::Client) -> Settings {
         settings = settings.operations(address);
     }
     settings
-}
-
-async fn log_published(mut registration: watch::Receiver<Registration>, mut published: Ticket) {
-    if registration.wait_for(Registration::is_registered).await.is_ok() {
-        match published.published().await {
-            Ok(published) => tracing::info!(?published, "devices published"),
-            Err(error) => tracing::error!(%error, "devices not published"),
-        }
-    }
-}
-
-async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
-            let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            config.with_context(|| format!("kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer().await.context(
-            "no way to the API server: neither a pod's service account nor a kubeconfig; give one by --kubeconfig",
-        )?,
-    };
-    dra_kubeletplugin::client(config).context("client for the API server")
 }
 
 fn start_log(format: LogFormat) {

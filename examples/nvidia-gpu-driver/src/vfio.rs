@@ -6,7 +6,7 @@ use std::{
 };
 
 use dra_kubeletplugin::{
-    AttributeValue, ContainerEdits, Device, DeviceNode, QualifiedName,
+    AttributeValue, ContainerEdits, Device, DeviceNode, QualifiedName, Quantity,
     resourceslice::{
         InvalidName,
         sysfs::{NumaForm, PciAddress, Sysfs},
@@ -14,7 +14,7 @@ use dra_kubeletplugin::{
 };
 use uuid::Uuid;
 
-use crate::{config::VfioUse, device::quantity};
+use crate::config::VfioUse;
 
 const NVIDIA: &str = "0x10de";
 /// Display controllers: VGA and 3D. Switches and sound are none.
@@ -79,7 +79,7 @@ impl VfioGpu {
             .try_attribute("vendorID", NVIDIA)?
             .try_attribute("deviceID", self.device_id.as_str())?
             .try_attribute("iommuFDEnabled", self.iommufd.is_some())?
-            .try_capacity("addressableMemory", quantity(self.addressable_memory))?;
+            .try_capacity("addressableMemory", Quantity::binary(self.addressable_memory))?;
         Ok(self
             .place
             .iter()
@@ -105,12 +105,6 @@ impl VfioGpu {
 fn gpu(root: &Path, index: usize, pci: &PciAddress, path: &Path) -> io::Result<VfioGpu> {
     let group = fs::read_link(path.join("iommu_group"))?;
     let group = group.file_name().and_then(|name| name.to_str());
-    let sysfs = Sysfs::at(root);
-    let place = [
-        pci.bus_id_attribute().ok(),
-        sysfs.pcie_root(pci).ok(),
-        sysfs.numa_node(pci, NumaForm::Scalar).ok().flatten(),
-    ];
     Ok(VfioGpu {
         index,
         pci: pci.clone(),
@@ -118,7 +112,7 @@ fn gpu(root: &Path, index: usize, pci: &PciAddress, path: &Path) -> io::Result<V
         iommu_group: group.ok_or_else(|| io::Error::other("an IOMMU group without a number"))?.to_owned(),
         iommufd: iommufd(&path.join("vfio-dev")),
         addressable_memory: addressable_memory(&text(&path.join("resource"))?),
-        place: place.into_iter().flatten().collect(),
+        place: Sysfs::at(root).attributes(pci, NumaForm::Scalar),
     })
 }
 

@@ -17,8 +17,8 @@ use std::{
 use anyhow::Context as _;
 use clap::Parser;
 use dra_kubeletplugin::{
-    DeviceRef, DriverResources, Handle, HealthReporter, HealthTaints, NodeName, Options, PoolName, client,
-    kube, signals,
+    DeviceRef, DriverResources, Handle, HealthReporter, HealthTaints, NodeName, Options, PoolName,
+    client_from, signals,
 };
 
 use crate::{disks::Disk, plugin::Scratch};
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let cli = Cli::parse();
     let stop = signals::terminate()?;
-    let client = client(kube::Config::infer().await?)?;
+    let client = client_from(None).await?;
     let mut options = Options::new(DRIVER.parse()?, cli.node_name.clone(), client);
     if let Some(uid) = cli.pod_uid {
         options = options.rolling_update(uid);

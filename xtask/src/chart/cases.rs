@@ -1,6 +1,11 @@
-//! With which values the chart is rendered, and what has to come of it.
+//! With which values a chart is rendered, and what has to come of it.
+
+mod mock;
+mod nvidia;
 
 use serde_yaml_ng::Mapping;
+
+pub(super) use self::{mock::extremes as of_mock, nvidia::extremes as of_nvidia};
 
 /// One call of `helm template`.
 pub(super) struct Case {
@@ -21,7 +26,7 @@ pub(super) enum Outcome {
 impl Case {
     fn rendered(set: &[&str], kinds: &'static [&'static str]) -> Self {
         Self {
-            release: "mock".to_owned(),
+            release: "r".to_owned(),
             namespace: "dra",
             set: set.iter().map(|&value| value.to_owned()).collect(),
             outcome: Outcome::Rendered(kinds),
@@ -58,15 +63,13 @@ impl Case {
     }
 }
 
-/// What a driver cannot be without; everything else may be left out.
-const REQUIRED: [&str; 4] = ["deviceProfile", "image", "kubeletRoot", "cdiRoot"];
-
-/// Each value of the top level left out: `null` takes the chart's own away, too.
-pub(super) fn without_each(values: &Mapping) -> Vec<Case> {
+/// Each value of the top level left out: `null` takes the chart's own away, too. A driver cannot be without those that are
+/// required.
+pub(super) fn without_each(values: &Mapping, required: &[&str]) -> Vec<Case> {
     let keys = values.keys().filter_map(|key| key.as_str());
     keys.map(|key| {
         let set = format!("{key}=null");
-        if REQUIRED.contains(&key) {
+        if required.contains(&key) {
             Case::refused(&[&set], &[key, "missing"])
         } else {
             Case::rendered(&[&set], &["DaemonSet"])
@@ -75,79 +78,22 @@ pub(super) fn without_each(values: &Mapping) -> Vec<Case> {
     .collect()
 }
 
-/// The longest names, everything on, everything off, and what must not be.
-pub(super) fn extremes() -> Vec<Case> {
-    const OFF: [&str; 8] = [
-        "webhook.enabled=false",
-        "admissionPolicies.enabled=false",
-        "deviceClass.create=false",
-        "metricsService.enabled=false",
-        "metricsPort=null",
-        "nodeEvents=false",
-        "priorityClassName=",
-        "resources=null",
-    ];
-    const ON: [&str; 10] = [
-        "gpu.partitions=64",
-        "gpu.allowMultipleAllocations=true",
-        "gpu.bindingConditions=true",
-        "healthAnnotations=true",
-        "taintUnhealthy=NoExecute",
-        "log.format=json",
-        "webhook.replicas=100",
-        "tolerations[0].operator=Exists",
-        "env[0].name=X",
-        "podAnnotations.a=b",
-    ];
-    let long_release = "r".repeat(53);
-    let long_driver = format!("driverName={}.{}", "d".repeat(31), "e".repeat(31));
-    let too_long = format!("driverName={}", "d".repeat(64));
-    let with_secret = "webhook.certificate.source=secret";
+/// What holds for every chart.
+fn of_any() -> Vec<Case> {
     vec![
-        Case::rendered(&[], &["DaemonSet", "DeviceClass", "ResourceQuota", "Secret", "Service", "!Issuer"]),
-        Case::rendered(&[], &["DaemonSet"]).release_named(long_release),
+        Case::rendered(&[], &["DaemonSet"]).release_named("r".repeat(53)),
         Case::rendered(&[], &["DaemonSet", "!ResourceQuota"]).in_namespace("kube-system"),
-        Case::rendered(&[&long_driver], &["DeviceClass"]),
-        Case::rendered(&["deviceProfile=net"], &["DeviceClass"]),
-        Case::rendered(&["deviceProfile=cpu"], &["DeviceClass"]),
-        Case::rendered(
-            &OFF,
-            &[
-                "DaemonSet",
-                "!DeviceClass",
-                "!ResourceQuota",
-                "!Role",
-                "!Secret",
-                "!Service",
-                "!ValidatingAdmissionPolicy",
-                "!ValidatingWebhookConfiguration",
-            ],
-        ),
-        Case::rendered(&ON, &["DaemonSet", "Deployment"]),
         Case::rendered(&["kubeletRoot=/data/k", "cdiRoot=/etc/cdi"], &["DaemonSet"]),
         Case::rendered(&["listenAddress=[::]"], &["DaemonSet"]),
-        Case::rendered(&["webhook.certificate.source=certManager"], &["Certificate", "Issuer", "!Secret"]),
         Case::rendered(
-            &["webhook.certificate.source=certManager", "webhook.certificate.issuerRef.name=ours"],
-            &["Certificate", "!Issuer", "!Secret"],
+            &["volumes[0].name=x", "volumes[0].hostPath.path=/x", "volumeMounts[0].name=x"],
+            &["DaemonSet"],
         ),
-        Case::rendered(
-            &[with_secret, "webhook.certificate.secretName=s", "webhook.certificate.caBundle=Y2E="],
-            &["ValidatingWebhookConfiguration", "!Secret", "!Certificate"],
-        ),
-        Case::refused(&[with_secret], &["webhook.certificate.secretName"]),
-        Case::refused(&[with_secret, "webhook.certificate.secretName=s"], &["webhook.certificate.caBundle"]),
         Case::refused(&[], &["namespace `default`"]).in_namespace("default"),
         Case::rendered(&["allowDefaultNamespace=true"], &["DaemonSet"]).in_namespace("default"),
         Case::refused(&["kubletRoot=/data/k"], &["kubletRoot", "not allowed"]),
         Case::refused(&["kubeletRoot=/data/100%"], &["kubeletRoot"]),
         Case::refused(&["kubeletRoot=data"], &["kubeletRoot"]),
-        Case::refused(&["deviceProfile=tpu"], &["deviceProfile", "gpu"]),
-        Case::refused(&["driverName=GPU!"], &["driverName"]),
-        Case::refused(&[&too_long], &["driverName"]),
-        Case::refused(&["numDevices=-1"], &["numDevices"]),
-        Case::refused(&["gpu.partitions=many"], &["partitions"]),
-        Case::refused(&["taintUnhealthy=Always"], &["taintUnhealthy"]),
         Case::refused(&["metricsPort=70000"], &["metricsPort"]),
     ]
 }

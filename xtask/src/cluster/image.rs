@@ -21,22 +21,33 @@ pub(crate) struct Image<'a> {
     pub(crate) reference: &'a str,
     /// The program that it runs.
     pub(crate) entrypoint: &'a str,
-    /// The layer's files: a program outside, and its absolute path in the image.
-    pub(crate) programs: Vec<(PathBuf, &'a str)>,
+    /// The layer's files: where they are here, and their absolute paths in the image.
+    pub(crate) files: Vec<(PathBuf, String)>,
     /// Symlinks in the layer: an absolute path, and what it points at.
     pub(crate) links: Vec<(String, &'a str)>,
 }
 
 impl<'a> Image<'a> {
-    /// An image that is one static program.
-    pub(crate) fn of_static_program(reference: &'a str, program: &Path, path: &'a str) -> Self {
-        Self { reference, entrypoint: path, programs: vec![(program.to_path_buf(), path)], links: Vec::new() }
+    /// An image of one program, and of what it is loaded with: none for a static one. Libraries have the same paths there as
+    /// here.
+    pub(crate) fn of_program(
+        reference: &'a str,
+        program: &Path,
+        path: &'a str,
+        libraries: Vec<PathBuf>,
+    ) -> Self {
+        let libraries = libraries.into_iter().map(|file| {
+            let path = file.display().to_string();
+            (file, path)
+        });
+        let files = std::iter::once((program.to_path_buf(), path.to_owned())).chain(libraries).collect();
+        Self { reference, entrypoint: path, files, links: Vec::new() }
     }
 
     /// Writes the archive that `ctr images import` takes.
     ///
     /// # Errors
-    /// A program can't be read or needs a dynamic linker, which the image has not; the archive can't be written.
+    /// A file can't be read or needs a loader that the image has not; the archive can't be written.
     pub(crate) fn write(&self, archive: &Path) -> Result<()> {
         let layer = self.layer().with_context(|| format!("making the image {}", self.reference))?;
         let bytes = archive_of(self.reference, self.entrypoint, &layer)?;
@@ -50,13 +61,16 @@ impl<'a> Image<'a> {
         {
             append(&mut layer, EntryType::Directory, folder, mode, &[])?;
         }
-        for (program, path) in &self.programs {
-            let content = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
-            ensure!(
-                !wants_a_linker(&content),
-                "{} is linked dynamically, and the image has no libraries: build it static",
-                program.display(),
-            );
+        for (file, path) in &self.files {
+            let content = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+            if let Some(loader) = loader(&content) {
+                ensure!(
+                    self.files.iter().any(|(_, path)| *path == loader),
+                    "{} is linked dynamically, and its loader {loader} is not in the image: build it static, or add \
+                     what it is loaded with",
+                    file.display(),
+                );
+            }
             append(&mut layer, EntryType::Regular, path, 0o755, &content)?;
         }
         for (path, target) in &self.links {
@@ -70,7 +84,7 @@ impl<'a> Image<'a> {
 /// The images that every cluster has: the pods' own, and a shell for tests and for the demos.
 pub(crate) fn write_all(bin: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-    Image::of_static_program("dra.test/pause:1", &bin.join("pause"), "/pause")
+    Image::of_program("dra.test/pause:1", &bin.join("pause"), "/pause", Vec::new())
         .write(&folder.join("pause.tar"))?;
     busybox("dra.test/busybox:1")?.write(&folder.join("busybox.tar"))?;
     busybox(DEMOS)?.write(&folder.join("demos.tar"))
@@ -87,7 +101,7 @@ fn busybox(reference: &'static str) -> Result<Image<'static>> {
     let list = String::from_utf8(list.stdout).context("busybox --list")?;
     let links =
         list.lines().filter(|name| *name != "busybox").map(|name| (format!("/bin/{name}"), PATH)).collect();
-    Ok(Image { links, ..Image::of_static_program(reference, &program, PATH) }.with_entrypoint("/bin/sh"))
+    Ok(Image { links, ..Image::of_program(reference, &program, PATH, Vec::new()) }.with_entrypoint("/bin/sh"))
 }
 
 impl<'a> Image<'a> {
@@ -172,23 +186,26 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Whether an ELF file of 64 bits names a program interpreter (a `PT_INTERP` segment).
-fn wants_a_linker(file: &[u8]) -> bool {
+/// The program interpreter that an ELF file of 64 bits names (a `PT_INTERP` segment), if it does.
+fn loader(file: &[u8]) -> Option<String> {
     const PT_INTERP: u64 = 3;
     let number = |offset: usize, width: usize| -> Option<u64> {
         let bytes = file.get(offset..offset.checked_add(width)?)?;
         Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
+    let place = |offset: usize| usize::try_from(number(offset, 8)?).ok();
     if !file.starts_with(b"\x7fELF\x02\x01") {
-        return false;
+        return None;
     }
-    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
-        return false;
-    };
-    (0..count).any(|index| {
-        let offset = index.checked_mul(size).and_then(|distance| table.checked_add(distance));
-        let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-        offset.and_then(|offset| number(offset, 4)) == Some(PT_INTERP)
+    let (table, size, count) = (place(32)?, number(54, 2)?, number(56, 2)?);
+    (0..count).find_map(|index| {
+        let header = table.checked_add(usize::try_from(index.checked_mul(size)?).ok()?)?;
+        if number(header, 4)? != PT_INTERP {
+            return None;
+        }
+        let (from, length) = (place(header.checked_add(8)?)?, place(header.checked_add(32)?)?);
+        let name = file.get(from..from.checked_add(length)?)?;
+        Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
     })
 }
 
@@ -218,7 +235,7 @@ mod tests {
         let program = folder.path().join("program");
         fs::write(&program, "static").unwrap();
         let path = folder.path().join("image.tar");
-        Image::of_static_program("dra.test/it:7", &program, "/it").write(&path).unwrap();
+        Image::of_program("dra.test/it:7", &program, "/it", Vec::new()).write(&path).unwrap();
 
         let files = files(&fs::read(&path).unwrap());
         let blob = |descriptor: &Value| {
@@ -240,19 +257,23 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_program_is_refused() {
+    fn a_dynamic_program_is_refused_without_its_loader() {
         // The test itself: cargo links it with the system's C library.
         let us = std::env::current_exe().unwrap();
+        let loader = loader(&fs::read(&us).unwrap()).unwrap();
+        assert!(Path::new(&loader).is_file(), "{loader}");
         let folder = tempfile::tempdir().unwrap();
-        let error =
-            Image::of_static_program("dra.test/it:7", &us, "/it").write(&folder.path().join("image.tar"));
-        assert!(format!("{:#}", error.unwrap_err()).contains("linked dynamically"));
+        let path = folder.path().join("image.tar");
+        let image = |libraries| Image::of_program("dra.test/it:7", &us, "/it", libraries);
+        let error = format!("{:#}", image(Vec::new()).write(&path).unwrap_err());
+        assert!(error.contains("linked dynamically") && error.contains(&loader), "{error}");
+        image(vec![PathBuf::from(&loader)]).write(&path).unwrap();
     }
 
     #[test]
-    fn what_is_no_elf_wants_no_linker() {
+    fn what_is_no_elf_names_no_loader() {
         for file in [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01", &[0xff; 100]] {
-            assert!(!wants_a_linker(file));
+            assert_eq!(loader(file), None);
         }
     }
 }

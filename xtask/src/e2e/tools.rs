@@ -8,12 +8,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cluster::build, helm, image, static_build};
+use crate::{cluster::build, helm, image::Driver, static_build};
 
 /// Drivers under test: built as they are shipped, so without what is only for people at a desk.
 const DRIVERS: [&str; 2] = ["hello-driver", "mock-gpu-driver"];
-/// What the mock driver's image is called in the cluster.
-const IMAGE: &str = "dra.test/mock-gpu-driver:v1";
 
 /// Where the built programs are.
 pub(crate) struct Tools {
@@ -24,7 +22,8 @@ pub(crate) struct Tools {
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
     /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
-    /// `cel-cases.json`; `helm`, and the image of the mock driver, `mock-gpu-driver.tar`.
+    /// `cel-cases.json`; `helm`, and the images of the drivers that have a chart, `mock-gpu-driver.tar` and
+    /// `nvidia-gpu-driver.tar`.
     pub(crate) helpers: PathBuf,
 }
 
@@ -48,21 +47,39 @@ pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
     helm::build(root, &helpers)?;
     let target = target_folder(root)?;
-    // The NVIDIA driver lies beside the scenarios: what it weighs is not looked at, and building it as it is shipped takes
-    // minutes.
+    // What the NVIDIA driver weighs is not looked at, and building it as it is shipped takes minutes.
     cargo_build(root, &["--package", "e2e", "--package", "dra-doctor", "--package", "nvidia-gpu-driver"])?;
+    let stripped = strip(&target.join("debug").join(Driver::Nvidia.package()), &helpers)?;
+    write_image(Driver::Nvidia, &stripped, &helpers)?;
     let mut arguments = vec!["--no-default-features"];
     arguments.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
     if drivers == Drivers::Shipped {
         arguments.push("--release");
     }
     let binaries = static_build::run(root, &arguments)?;
-    let program = binaries.join(image::DRIVER);
-    image::write(&program, IMAGE, &helpers.join("mock-gpu-driver.tar"))?;
+    let size = write_image(Driver::Mock, &binaries.join(Driver::Mock.package()), &helpers)?;
     if drivers == Drivers::Shipped {
-        image::check_size(&program)?;
+        Driver::Mock.check_size(size)?;
     }
     Ok(Tools { binaries, scenarios: target.join("debug/e2e"), helpers })
+}
+
+/// Writes a driver's image, as it is called in the cluster, beside the helpers, and gives its size, unpacked.
+fn write_image(driver: Driver, program: &Path, helpers: &Path) -> Result<u64> {
+    let archive = helpers.join(format!("{}.tar", driver.package()));
+    driver.write(program, &format!("dra.test/{}:v1", driver.package()), &archive)
+}
+
+/// Puts a program without what only a debugger reads into a folder, and says where it is: most of a program that is not
+/// optimized is that.
+fn strip(program: &Path, folder: &Path) -> Result<PathBuf> {
+    let stripped = folder.join(program.file_name().unwrap_or_default());
+    let mut strip = Command::new("strip");
+    let status = strip.arg("-o").arg(&stripped).arg(program).status();
+    let status =
+        status.with_context(|| format!("running {strip:?}; it comes with the linker, in binutils"))?;
+    ensure!(status.success(), "{strip:?} failed: {status}");
+    Ok(stripped)
 }
 
 /// Runs `cargo build` in the workspace.

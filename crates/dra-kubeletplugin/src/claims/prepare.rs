@@ -77,10 +77,12 @@ impl<P: DriverPlugin> Claims<P> {
         let compared = stored.as_ref().map(|(phase, record)| (*phase, record.compare(claim.allocation())));
         if let Some((phase, record)) = stored {
             let reason = match on_prepare(compared) {
-                OnPrepare::Replay => return self.replay(record).await,
-                OnPrepare::Complete => {
+                OnPrepare::Replay if self.is_current(&claim, &record).await? => {
+                    return self.replay(record).await;
+                }
+                OnPrepare::Replay | OnPrepare::Complete => {
                     self.validate(&claim)?;
-                    return self.complete_adopted(turn, claim, record).await;
+                    return self.prepare_over(turn, claim, record).await;
                 }
                 OnPrepare::Fresh => None,
                 OnPrepare::RollBack => Some(UnprepareReason::Rollback),
@@ -106,6 +108,15 @@ impl<P: DriverPlugin> Claims<P> {
         configs.try_for_each(|(index, config)| {
             self.plugin.validate(config).map_err(|error| Failure::Config { index, error })
         })
+    }
+
+    /// Whether the driver says that what a prepared claim was given is still right.
+    async fn is_current(&self, claim: &AllocatedClaim, record: &Record) -> Result<bool, Failure> {
+        let (plugin, claim) = (Arc::clone(&self.plugin), claim.clone());
+        let state: Option<P::State> = record.decoded_state();
+        let asked = async move { plugin.is_current(&claim, state.as_ref()).await };
+        let asked = tokio::spawn(asked.in_current_span()).await;
+        asked.map_err(|error| panicked("is_current", error))?.map_err(Failure::Driver)
     }
 
     /// Answers as before, with the files as before.
@@ -144,24 +155,25 @@ impl<P: DriverPlugin> Claims<P> {
         }
     }
 
-    /// Lets the driver prepare over what another program has prepared. The claim has its devices, whatever others hold,
-    /// and a container may be using them: so there is nothing to admit, and a failure changes nothing.
-    async fn complete_adopted(
+    /// Lets the driver prepare over what is prepared: by another program, or by itself and not right any more. The claim
+    /// has its devices, whatever others hold, and a container may be using them: so there is nothing to admit, and a
+    /// failure changes nothing.
+    async fn prepare_over(
         &self,
         turn: Turn,
         claim: AllocatedClaim,
-        adopted: Record,
+        before: Record,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
         let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
         let _devices = self.locks.devices(refs, turn.deadline).await?;
-        let record = Record { claim: claim.claim_ref().clone(), ..adopted };
+        let record = Record { claim: claim.claim_ref().clone(), ..before };
         let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
         let prepared = self.call_prepare(&turn, claim.clone(), &journal).await?;
         let answer = self.complete(&claim, &journal, prepared).await?;
         // From now on it is known what it holds: a share, say.
         let _change = self.changes.read().await;
-        let adopted = Record { allocation: claim.allocation().clone(), ..journal.record() };
-        self.memory().insert(&adopted, Phase::Prepared);
+        let record = Record { allocation: claim.allocation().clone(), ..journal.record() };
+        self.memory().insert(&record, Phase::Prepared);
         Ok(answer)
     }
 

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dra_cdi::Kind;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::states::Same;
 use crate::{
@@ -111,6 +111,12 @@ impl Record {
             state: None,
             unknown: serde_json::Map::new(),
         }
+    }
+
+    /// The driver's state; none if there is none, or it does not fit this version of the driver.
+    pub(crate) fn decoded_state<S: DeserializeOwned>(&self) -> Option<S> {
+        let decoded = serde_json::from_value(self.state.clone()?);
+        decoded.inspect_err(|error| tracing::warn!(claim = %self.claim, %error, "the stored state does not fit this version of the driver; going on without it")).ok()
     }
 
     /// What is left of the claim when its devices are gone and it is about to get others: the names that the kubelet may

@@ -35,7 +35,8 @@ pub(crate) enum Same {
 pub(crate) enum OnPrepare {
     /// Nothing is stored: go on.
     Fresh,
-    /// All is done; make sure that the CDI file is there and answer as before.
+    /// All is done: unless the driver says that it is not right any more, make sure that the CDI file is there and answer
+    /// as before.
     Replay,
     /// Another program has prepared the same devices, and a container may use them: let the driver prepare over it.
     Complete,

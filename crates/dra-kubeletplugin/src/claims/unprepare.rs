@@ -175,11 +175,8 @@ impl<P: DriverPlugin> Claims<P> {
             result: result.clone(),
             others: memory.others(&record.claim.uid, result.device_ref()),
         });
-        let state = record.state.clone().and_then(|state| {
-            let decoded = serde_json::from_value(state);
-            decoded.inspect_err(|error| tracing::warn!(claim = %record.claim, %error, "the stored state does not fit this version of the driver; unpreparing without it")).ok()
-        });
-        HeldClaim { claim: record.claim.clone(), devices: devices.collect(), state, reason }
+        let (claim, state) = (record.claim.clone(), record.decoded_state());
+        HeldClaim { claim, devices: devices.collect(), state, reason }
     }
 
     async fn unprepare_unknown(&self, claim: ClaimRef) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ mod background_errors;
 mod bad_claims;
 mod blocked_worker;
 mod claim_status;
+mod current;
 mod damage;
 mod descriptors;
 mod exclusivity;

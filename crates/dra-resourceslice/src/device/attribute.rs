@@ -1,5 +1,7 @@
 //! Attribute values.
 
+use crate::limits::MAX_ATTRIBUTE_LENGTH;
+
 /// The value of a device attribute.
 ///
 /// `bool`, integers and text convert with `into()`; text becomes a [`AttributeValue::String`], never a version.
@@ -70,6 +72,21 @@ impl AttributeValue {
             version.push_str(&rest.join("."));
         }
         is_semver(&version).then_some(Self::Version(version))
+    }
+
+    /// A text that hardware tells: cut where it is longer than the 64 bytes of an attribute.
+    ///
+    /// ```
+    /// use dra_resourceslice::AttributeValue;
+    ///
+    /// assert_eq!(AttributeValue::cut("NVIDIA L4"), "NVIDIA L4".into());
+    /// assert_eq!(AttributeValue::cut(&"ä".repeat(50)), "ä".repeat(32).into());
+    /// ```
+    #[must_use]
+    pub fn cut(text: &str) -> Self {
+        let is_end = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=text.len().min(MAX_ATTRIBUTE_LENGTH)).rev().find(is_end).unwrap_or_default();
+        Self::String(text[..end].to_owned())
     }
 
     /// Whether the value is one of the list forms.

@@ -141,3 +141,18 @@ fn the_numa_node_has_a_scalar_and_a_list_form() {
         assert!(matches!(node(NumaForm::Scalar), Err(SysfsError::Content { .. })), "{odd}");
     }
 }
+
+#[test]
+fn attributes_that_cannot_be_read_are_left_out() {
+    let tree = Tree::new();
+    let device = tree.device("devices/pci0000:00/0000:01:00.0", "../../../devices/pci0000:00/0000:01:00.0");
+    let names = || -> Vec<String> {
+        let attributes = tree.sysfs().attributes(&device, NumaForm::Scalar);
+        attributes.iter().map(|(name, _)| name.as_str().replace("resource.kubernetes.io/", "")).collect()
+    };
+    assert_eq!(names(), ["pciBusID", "pcieRoot"]);
+    tree.file("devices/pci0000:00/0000:01:00.0/numa_node", "1\n");
+    assert_eq!(names(), ["pciBusID", "pcieRoot", "numaNode"]);
+    fs::remove_file(tree.path("bus/pci/devices/0000:01:00.0")).unwrap();
+    assert_eq!(names(), ["pciBusID"]);
+}

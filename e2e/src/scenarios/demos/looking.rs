@@ -26,7 +26,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 /// One pod of the driver on the node, as users find it who do not come right after an upgrade.
 async fn health(cx: &Context) -> Result<()> {
     eventually("one pod of the driver", SOON, || async {
-        Ok((chart::pods(cx).await?.len() == 1).then_some(()))
+        Ok((chart::MOCK.pods(cx).await?.len() == 1).then_some(()))
     })
     .await?;
     follow(cx, "health").await

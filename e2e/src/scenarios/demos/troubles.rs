@@ -25,9 +25,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 
 /// Helm's `--wait` waits for the webhook, too.
 async fn webhook(cx: &Context) -> Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(cx.client.clone(), chart::NAMESPACE);
+    let deployments: Api<Deployment> = Api::namespaced(cx.client.clone(), chart::MOCK.namespace);
     eventually("the webhook is there", Duration::from_secs(60), || async {
-        let webhook = deployments.get(&format!("{}-webhook", chart::NAME)).await?;
+        let webhook = deployments.get(&format!("{}-webhook", chart::MOCK.name)).await?;
         Ok((webhook.status.and_then(|status| status.ready_replicas) >= Some(1)).then_some(()))
     })
     .await?;

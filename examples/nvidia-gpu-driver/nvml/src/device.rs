@@ -1,32 +1,18 @@
 //! One GPU, or one MIG device.
 
-use std::ptr;
-
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::{
     Library, NvmlError,
-    call::{bad_answer, call, version_of},
+    call::{ask, bad_answer, blank, call, read, version_of},
     text::text,
 };
-
-const TEXT: u32 = 96;
 
 /// A handle of a GPU or of a MIG device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'l> {
     pub(crate) library: &'l Library,
     pub(crate) handle: sys::nvmlDevice_t,
-}
-
-/// Whether a GPU is partitioned.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct MigMode {
-    /// Now.
-    pub current: bool,
-    /// After the next reset of the GPU.
-    pub pending: bool,
 }
 
 /// How a GPU reaches memory of the system.
@@ -51,94 +37,49 @@ pub enum ComputeMode {
     ExclusiveProcess,
 }
 
-/// Where a GPU is on the PCI bus, and what it is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct PciInfo {
-    /// Domain, bus, device and function as the library writes them: `00000000:65:00.0`.
-    pub bus_id: String,
-    /// Device in the upper 16 bits, vendor in the lower.
-    pub device_id: u32,
+/// What one call tells of a device.
+macro_rules! properties {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $way:ident $function:ident();)*) => {
+        impl Device<'_> {
+            $(
+                $(#[$doc])*
+                #[doc = "\n# Errors\nThe call failed."]
+                pub fn $name(&self) -> Result<$type, NvmlError> {
+                    $way!(self.library.functions, $function(self.handle))
+                }
+            )*
+        }
+    };
 }
 
-impl<'l> Device<'l> {
-    pub(crate) fn new(
-        library: &'l Library,
-        handle: sys::nvmlDevice_t,
-        function: &'static str,
-    ) -> Result<Self, NvmlError> {
-        if handle.is_null() {
-            return Err(bad_answer(function, "no handle"));
-        }
-        Ok(Self { library, handle })
-    }
-
-    /// Whether two handles are of one device.
-    #[must_use]
-    pub fn is_same(&self, other: &Device<'_>) -> bool {
-        ptr::eq(self.handle, other.handle)
-    }
-
+properties! {
     /// `GPU-` or `MIG-` and a UUID.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn uuid(&self) -> Result<String, NvmlError> {
-        let mut buffer = [0; TEXT as usize];
-        call!(self.library.functions, nvmlDeviceGetUUID(self.handle, buffer.as_mut_ptr(), TEXT))?;
-        Ok(text(&buffer))
-    }
-
+    uuid: String = read nvmlDeviceGetUUID();
     /// Product name, such as `NVIDIA A100-SXM4-40GB`.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn name(&self) -> Result<String, NvmlError> {
-        let mut buffer = [0; TEXT as usize];
-        call!(self.library.functions, nvmlDeviceGetName(self.handle, buffer.as_mut_ptr(), TEXT))?;
-        Ok(text(&buffer))
-    }
-
+    name: String = read nvmlDeviceGetName();
     /// The N of `/dev/nvidiaN`.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn minor_number(&self) -> Result<u32, NvmlError> {
-        let mut minor = 0;
-        call!(self.library.functions, nvmlDeviceGetMinorNumber(self.handle, &raw mut minor))?;
-        Ok(minor)
-    }
-
+    minor_number: u32 = ask nvmlDeviceGetMinorNumber();
     /// Brand, as a number of NVML.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn brand(&self) -> Result<u32, NvmlError> {
-        let mut brand = 0;
-        call!(self.library.functions, nvmlDeviceGetBrand(self.handle, &raw mut brand))?;
-        Ok(brand)
-    }
-
+    brand: u32 = ask nvmlDeviceGetBrand();
     /// Architecture, as a number of NVML.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn architecture(&self) -> Result<u32, NvmlError> {
-        let mut architecture = 0;
-        call!(self.library.functions, nvmlDeviceGetArchitecture(self.handle, &raw mut architecture))?;
-        Ok(architecture)
-    }
+    architecture: u32 = ask nvmlDeviceGetArchitecture();
+    /// How many MIG devices the GPU may have at most.
+    max_mig_devices: u32 = ask nvmlDeviceGetMaxMigDeviceCount();
+    /// The number of the GPU instance that this MIG device is on.
+    gpu_instance_id: u32 = ask nvmlDeviceGetGpuInstanceId();
+    /// The number of the compute instance that this MIG device is.
+    compute_instance_id: u32 = ask nvmlDeviceGetComputeInstanceId();
+}
 
+impl Device<'_> {
     /// Version of what CUDA can do on the GPU, major and minor.
     ///
     /// # Errors
     /// The call failed.
     pub fn cuda_compute_capability(&self) -> Result<(i32, i32), NvmlError> {
-        let (mut major, mut minor) = (0, 0);
-        call!(
-            self.library.functions,
-            nvmlDeviceGetCudaComputeCapability(self.handle, &raw mut major, &raw mut minor)
-        )?;
+        let mut major = 0;
+        let minor =
+            ask!(self.library.functions, nvmlDeviceGetCudaComputeCapability(self.handle, &raw mut major))?;
         Ok((major, minor))
     }
 
@@ -147,27 +88,15 @@ impl<'l> Device<'l> {
     /// # Errors
     /// The call failed; "not supported" on GPUs without memory of their own.
     pub fn memory_bytes(&self) -> Result<u64, NvmlError> {
-        let mut memory = sys::nvmlMemory_t { total: 0, free: 0, used: 0 };
-        call!(self.library.functions, nvmlDeviceGetMemoryInfo(self.handle, &raw mut memory))?;
-        Ok(memory.total)
+        Ok(ask!(self.library.functions, nvmlDeviceGetMemoryInfo(self.handle))?.total)
     }
 
-    /// Place on the PCI bus.
+    /// Place on the PCI bus: domain, bus, device and function as the library writes them, `00000000:65:00.0`.
     ///
     /// # Errors
     /// The call failed.
-    pub fn pci_info(&self) -> Result<PciInfo, NvmlError> {
-        let mut pci = sys::nvmlPciInfo_t {
-            busIdLegacy: [0; 16],
-            domain: 0,
-            bus: 0,
-            device: 0,
-            pciDeviceId: 0,
-            pciSubSystemId: 0,
-            busId: [0; 32],
-        };
-        call!(self.library.functions, nvmlDeviceGetPciInfo_v3(self.handle, &raw mut pci))?;
-        Ok(PciInfo { bus_id: text(&pci.busId), device_id: pci.pciDeviceId })
+    pub fn pci_bus_id(&self) -> Result<String, NvmlError> {
+        Ok(text(&ask!(self.library.functions, nvmlDeviceGetPciInfo_v3(self.handle))?.busId))
     }
 
     /// How the GPU reaches memory of the system.
@@ -188,17 +117,14 @@ impl<'l> Device<'l> {
         }
     }
 
-    /// Whether the GPU is partitioned.
+    /// Whether the GPU is partitioned now; that may be another thing than after its next reset.
     ///
     /// # Errors
     /// The call failed; "not supported" on GPUs that cannot be.
-    pub fn mig_mode(&self) -> Result<MigMode, NvmlError> {
-        let (mut current, mut pending) = (0, 0);
-        call!(self.library.functions, nvmlDeviceGetMigMode(self.handle, &raw mut current, &raw mut pending))?;
-        Ok(MigMode {
-            current: current == sys::NVML_DEVICE_MIG_ENABLE,
-            pending: pending == sys::NVML_DEVICE_MIG_ENABLE,
-        })
+    pub fn is_partitioned(&self) -> Result<bool, NvmlError> {
+        let mut current = 0;
+        ask!(self.library.functions, nvmlDeviceGetMigMode(self.handle, &raw mut current))?;
+        Ok(current == sys::NVML_DEVICE_MIG_ENABLE)
     }
 
     /// Turns partitioning on or off. Older GPUs need a reset before it counts.
@@ -206,8 +132,7 @@ impl<'l> Device<'l> {
     /// # Errors
     /// The call failed, or the change did not come into effect.
     pub fn set_mig_mode(&self, on: bool) -> Result<(), NvmlError> {
-        let mut status = 0;
-        call!(self.library.functions, nvmlDeviceSetMigMode(self.handle, u32::from(on), &raw mut status))?;
+        let status = ask!(self.library.functions, nvmlDeviceSetMigMode(self.handle, u32::from(on)))?;
         crate::call::check("nvmlDeviceSetMigMode", status)
     }
 
@@ -223,46 +148,40 @@ impl<'l> Device<'l> {
         call!(self.library.functions, nvmlDeviceSetComputeMode(self.handle, mode))
     }
 
-    /// How many MIG devices the GPU may have at most.
+    /// The numbers of the processes that compute on the GPU or MIG device, as far as this process may see them: 0 stands
+    /// for one in a namespace that it does not see.
     ///
     /// # Errors
-    /// The call failed.
-    pub fn max_mig_devices(&self) -> Result<u32, NvmlError> {
-        let mut count = 0;
-        call!(self.library.functions, nvmlDeviceGetMaxMigDeviceCount(self.handle, &raw mut count))?;
-        Ok(count)
+    /// The call failed, or there are thousands.
+    pub fn compute_processes(&self) -> Result<Vec<u32>, NvmlError> {
+        const MANY: u32 = 4096;
+        let function = "nvmlDeviceGetComputeRunningProcesses_v3";
+        let mut room = 16;
+        while room <= MANY {
+            // With twice the room that is told: some drivers of 535 write a larger structure under this name.
+            let mut found = vec![blank::<sys::nvmlProcessInfo_t>(); 2 * room as usize];
+            let mut count = room;
+            let outcome = call!(
+                self.library.functions,
+                nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &raw mut count, found.as_mut_ptr())
+            );
+            match outcome {
+                Err(error) if error.is_insufficient_size() => room *= 4,
+                outcome => {
+                    outcome?;
+                    return Ok(found.iter().take(count.min(room) as usize).map(|one| one.pid).collect());
+                }
+            }
+        }
+        Err(bad_answer(function, "more processes than can be listed"))
     }
 
     /// The MIG device of this index. The indices have gaps.
     ///
     /// # Errors
     /// "Not found" for a gap.
-    pub fn mig_device(&self, index: u32) -> Result<Device<'l>, NvmlError> {
-        let mut handle = ptr::null_mut();
-        call!(
-            self.library.functions,
-            nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index, &raw mut handle)
-        )?;
-        Device::new(self.library, handle, "nvmlDeviceGetMigDeviceHandleByIndex")
-    }
-
-    /// The number of the GPU instance that this MIG device is on.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn gpu_instance_id(&self) -> Result<u32, NvmlError> {
-        let mut id = 0;
-        call!(self.library.functions, nvmlDeviceGetGpuInstanceId(self.handle, &raw mut id))?;
-        Ok(id)
-    }
-
-    /// The number of the compute instance that this MIG device is.
-    ///
-    /// # Errors
-    /// The call failed.
-    pub fn compute_instance_id(&self) -> Result<u32, NvmlError> {
-        let mut id = 0;
-        call!(self.library.functions, nvmlDeviceGetComputeInstanceId(self.handle, &raw mut id))?;
-        Ok(id)
+    pub fn mig_device(&self, index: u32) -> Result<Self, NvmlError> {
+        let found = ask!(self.library.functions, nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index));
+        found.map(|handle| Self { library: self.library, handle })
     }
 }

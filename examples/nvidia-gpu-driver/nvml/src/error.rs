@@ -31,59 +31,56 @@ impl NvmlError {
     /// The device or this version of the driver has no such thing.
     #[must_use]
     pub fn is_not_supported(&self) -> bool {
-        match self.code {
-            Code::Missing => true,
-            Code::Returned(code) => {
-                matches!(
-                    code,
-                    sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED
-                        | sys::nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND
-                )
-            }
-            Code::BadAnswer(_) => false,
-        }
+        let known = [
+            sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
+            sys::nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND,
+        ];
+        self.code == Code::Missing || self.is_one_of(&known)
     }
 
     /// What was asked for does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.code == Code::Returned(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND)
+        self.is_one_of(&[sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND])
     }
 
     /// The argument is none that this device knows.
     #[must_use]
     pub fn is_invalid_argument(&self) -> bool {
-        self.code == Code::Returned(sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT)
-    }
-
-    /// Nothing happened in the time that was given.
-    #[must_use]
-    pub fn is_timeout(&self) -> bool {
-        self.code == Code::Returned(sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT)
+        self.is_one_of(&[sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT])
     }
 
     /// The GPU fell off the bus, or otherwise cannot be reached.
     #[must_use]
     pub fn is_gpu_lost(&self) -> bool {
-        matches!(
-            self.code,
-            Code::Returned(
-                sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND
-            )
-        )
+        self.is_one_of(&[
+            sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST,
+            sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND,
+        ])
     }
 
     /// The kernel module was unloaded or replaced: this library has to be closed and opened again.
     #[must_use]
     pub fn is_library_stale(&self) -> bool {
-        matches!(
-            self.code,
-            Code::Returned(
-                sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED
-                    | sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED
-                    | sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH
-            )
-        )
+        self.is_one_of(&[
+            sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
+            sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
+            sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        ])
+    }
+
+    /// Nothing happened in the time that was given.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.is_one_of(&[sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT])
+    }
+
+    /// There was more to tell than room for it.
+    pub(crate) fn is_insufficient_size(&self) -> bool {
+        self.is_one_of(&[sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE])
+    }
+
+    fn is_one_of(&self, codes: &[sys::nvmlReturn_t]) -> bool {
+        matches!(self.code, Code::Returned(code) if codes.contains(&code))
     }
 }
 

@@ -1,10 +1,13 @@
 //! What GPUs report by themselves.
 
-use std::{fmt, ptr, time::Duration};
+use std::{fmt, time::Duration};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::{Device, Library, NvmlError, call::call};
+use crate::{
+    Device, Library, NvmlError,
+    call::{ask, blank, call},
+};
 
 /// A set of events to wait for.
 pub struct EventSet<'l> {
@@ -22,8 +25,6 @@ pub struct Event<'l> {
     pub kind: EventKind,
     /// Which GPU instance; none if the whole GPU is meant.
     pub gpu_instance: Option<u32>,
-    /// Which compute instance; none if the whole GPU is meant.
-    pub compute_instance: Option<u32>,
 }
 
 /// What happened.
@@ -32,8 +33,6 @@ pub struct Event<'l> {
 pub enum EventKind {
     /// A critical error, by its number in NVIDIA's list.
     Xid(u64),
-    /// An error of memory that was corrected.
-    CorrectedError,
     /// An error of memory that could not be corrected.
     UncorrectedError,
     /// Something that was not asked for.
@@ -46,25 +45,18 @@ impl Library {
     /// # Errors
     /// The call failed.
     pub fn event_set(&self) -> Result<EventSet<'_>, NvmlError> {
-        let mut set = ptr::null_mut();
-        call!(self.functions, nvmlEventSetCreate(&raw mut set))?;
-        Ok(EventSet { library: self, set })
+        ask!(self.functions, nvmlEventSetCreate()).map(|set| EventSet { library: self, set })
     }
 }
 
 impl<'l> EventSet<'l> {
-    /// Adds the events of a GPU that it can report.
+    /// Adds the critical events of a GPU that it can report.
     ///
     /// # Errors
     /// "Not supported" if it can report none.
     pub fn register(&self, device: &Device<'l>) -> Result<(), NvmlError> {
-        let mut supported = 0;
-        call!(self.library.functions, nvmlDeviceGetSupportedEventTypes(device.handle, &raw mut supported))?;
-        let wanted = u64::from(
-            sys::nvmlEventTypeXidCriticalError
-                | sys::nvmlEventTypeDoubleBitEccError
-                | sys::nvmlEventTypeSingleBitEccError,
-        );
+        let supported = ask!(self.library.functions, nvmlDeviceGetSupportedEventTypes(device.handle))?;
+        let wanted = u64::from(sys::nvmlEventTypeXidCriticalError | sys::nvmlEventTypeDoubleBitEccError);
         call!(self.library.functions, nvmlDeviceRegisterEvents(device.handle, wanted & supported, self.set))
     }
 
@@ -73,13 +65,7 @@ impl<'l> EventSet<'l> {
     /// # Errors
     /// The call failed, such as because a GPU is lost.
     pub fn wait(&self, at_most: Duration) -> Result<Option<Event<'l>>, NvmlError> {
-        let mut data = sys::nvmlEventData_t {
-            device: ptr::null_mut(),
-            eventType: 0,
-            eventData: 0,
-            gpuInstanceId: 0,
-            computeInstanceId: 0,
-        };
+        let mut data = blank::<sys::nvmlEventData_t>();
         let milliseconds = u32::try_from(at_most.as_millis()).unwrap_or(u32::MAX);
         match call!(self.library.functions, nvmlEventSetWait_v2(self.set, &raw mut data, milliseconds)) {
             Err(error) if error.is_timeout() => return Ok(None),
@@ -87,13 +73,11 @@ impl<'l> EventSet<'l> {
         }
         let device =
             (!data.device.is_null()).then_some(Device { library: self.library, handle: data.device });
-        // All bits set is "not an instance".
-        let instance = |id: u32| Some(id).filter(|id| *id != u32::MAX);
         Ok(Some(Event {
             device,
             kind: kind(data.eventType, data.eventData),
-            gpu_instance: instance(data.gpuInstanceId),
-            compute_instance: instance(data.computeInstanceId),
+            // All bits set is "not an instance".
+            gpu_instance: Some(data.gpuInstanceId).filter(|id| *id != u32::MAX),
         }))
     }
 }
@@ -101,11 +85,9 @@ impl<'l> EventSet<'l> {
 fn kind(kind: u64, data: u64) -> EventKind {
     const XID: u64 = sys::nvmlEventTypeXidCriticalError as u64;
     const UNCORRECTED: u64 = sys::nvmlEventTypeDoubleBitEccError as u64;
-    const CORRECTED: u64 = sys::nvmlEventTypeSingleBitEccError as u64;
     match kind {
         XID => EventKind::Xid(data),
         UNCORRECTED => EventKind::UncorrectedError,
-        CORRECTED => EventKind::CorrectedError,
         other => EventKind::Other(other),
     }
 }

@@ -1,16 +1,11 @@
 //! Partitions of a GPU: GPU instances, which have memory and engines of their own, and compute instances on them.
 
-use std::ptr;
-
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::{
-    Device, NvmlError,
-    call::{bad_answer, call},
+    Device, Library, NvmlError,
+    call::{ask, bad_answer, call, list},
 };
-
-/// More than any GPU has of anything here.
-const MOST: u32 = 64;
 
 /// A shape that a GPU instance may have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,8 +17,6 @@ pub struct GpuInstanceProfile {
     pub id: u32,
     /// Compute slices.
     pub slices: u32,
-    /// How many instances of it fit on an empty GPU.
-    pub instances: u32,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
     /// Copy engines.
@@ -53,14 +46,14 @@ pub struct Placement {
 /// A handle of a GPU instance.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuInstance<'l> {
-    device: Device<'l>,
+    library: &'l Library,
     handle: sys::nvmlGpuInstance_t,
 }
 
 /// A handle of a compute instance.
 #[derive(Clone, Copy, Debug)]
 pub struct ComputeInstance<'l> {
-    device: Device<'l>,
+    library: &'l Library,
     handle: sys::nvmlComputeInstance_t,
     slices: u32,
 }
@@ -77,16 +70,6 @@ pub struct GpuInstanceInfo {
     pub placement: Placement,
 }
 
-/// What is known of a compute instance.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ComputeInstanceInfo {
-    /// Its number on its GPU instance.
-    pub id: u32,
-    /// Its profile.
-    pub profile_id: u32,
-}
-
 impl GpuInstanceProfile {
     /// A profile that uses nothing yet, to be filled.
     #[must_use]
@@ -95,7 +78,6 @@ impl GpuInstanceProfile {
             index,
             id,
             slices,
-            instances: 0,
             multiprocessors: 0,
             copy_engines: 0,
             decoders: 0,
@@ -113,6 +95,19 @@ impl Placement {
     pub fn new(start: u32, size: u32) -> Self {
         Self { start, size }
     }
+
+    /// Whether both have a slice in common.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start < other.start.saturating_add(other.size)
+            && other.start < self.start.saturating_add(self.size)
+    }
+}
+
+impl From<sys::nvmlGpuInstancePlacement_t> for Placement {
+    fn from(placement: sys::nvmlGpuInstancePlacement_t) -> Self {
+        Self::new(placement.start, placement.size)
+    }
 }
 
 impl<'l> Device<'l> {
@@ -121,48 +116,20 @@ impl<'l> Device<'l> {
     /// # Errors
     /// A call failed.
     pub fn gpu_instance_profiles(&self) -> Result<Vec<GpuInstanceProfile>, NvmlError> {
-        let mut profiles = Vec::new();
-        for index in 0..sys::NVML_GPU_INSTANCE_PROFILE_COUNT {
-            match self.gpu_instance_profile(index) {
-                Ok(profile) => profiles.push(profile),
-                // Not every GPU has every profile.
-                Err(error) if error.is_not_supported() || error.is_invalid_argument() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(profiles)
-    }
-
-    fn gpu_instance_profile(&self, index: u32) -> Result<GpuInstanceProfile, NvmlError> {
-        let mut info = sys::nvmlGpuInstanceProfileInfo_t {
-            id: 0,
-            isP2pSupported: 0,
-            sliceCount: 0,
-            instanceCount: 0,
-            multiprocessorCount: 0,
-            copyEngineCount: 0,
-            decoderCount: 0,
-            encoderCount: 0,
-            jpegCount: 0,
-            ofaCount: 0,
-            memorySizeMB: 0,
-        };
-        call!(
-            self.library.functions,
-            nvmlDeviceGetGpuInstanceProfileInfo(self.handle, index, &raw mut info)
-        )?;
-        Ok(GpuInstanceProfile {
-            index,
-            id: info.id,
-            slices: info.sliceCount,
-            instances: info.instanceCount,
-            multiprocessors: info.multiprocessorCount,
-            copy_engines: info.copyEngineCount,
-            decoders: info.decoderCount,
-            encoders: info.encoderCount,
-            jpeg_engines: info.jpegCount,
-            ofa_engines: info.ofaCount,
-            memory_mib: info.memorySizeMB,
+        existing(sys::NVML_GPU_INSTANCE_PROFILE_COUNT, |index| {
+            let info = ask!(self.library.functions, nvmlDeviceGetGpuInstanceProfileInfo(self.handle, index))?;
+            Ok(GpuInstanceProfile {
+                index,
+                id: info.id,
+                slices: info.sliceCount,
+                multiprocessors: info.multiprocessorCount,
+                copy_engines: info.copyEngineCount,
+                decoders: info.decoderCount,
+                encoders: info.encoderCount,
+                jpeg_engines: info.jpegCount,
+                ofa_engines: info.ofaCount,
+                memory_mib: info.memorySizeMB,
+            })
         })
     }
 
@@ -171,22 +138,11 @@ impl<'l> Device<'l> {
     /// # Errors
     /// The call failed.
     pub fn possible_placements(&self, profile_id: u32) -> Result<Vec<Placement>, NvmlError> {
-        let function = "nvmlDeviceGetGpuInstancePossiblePlacements_v2";
-        let mut placements = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; MOST as usize];
-        let mut count = MOST;
-        call!(
+        let placements = list!(
             self.library.functions,
-            nvmlDeviceGetGpuInstancePossiblePlacements_v2(
-                self.handle,
-                profile_id,
-                placements.as_mut_ptr(),
-                &raw mut count
-            )
-        )?;
-        let placements = placements
-            .get(..count as usize)
-            .ok_or_else(|| bad_answer(function, "more placements than any GPU has"))?;
-        Ok(placements.iter().map(|placement| Placement::new(placement.start, placement.size)).collect())
+            nvmlDeviceGetGpuInstancePossiblePlacements_v2(self.handle, profile_id)
+        );
+        Ok(placements?.into_iter().map(Placement::from).collect())
     }
 
     /// Makes a GPU instance at this place.
@@ -199,17 +155,11 @@ impl<'l> Device<'l> {
         placement: Placement,
     ) -> Result<GpuInstance<'l>, NvmlError> {
         let placement = sys::nvmlGpuInstancePlacement_t { start: placement.start, size: placement.size };
-        let mut handle = ptr::null_mut();
-        call!(
+        let made = ask!(
             self.library.functions,
-            nvmlDeviceCreateGpuInstanceWithPlacement(
-                self.handle,
-                profile_id,
-                &raw const placement,
-                &raw mut handle
-            )
-        )?;
-        GpuInstance::new(*self, handle, "nvmlDeviceCreateGpuInstanceWithPlacement")
+            nvmlDeviceCreateGpuInstanceWithPlacement(self.handle, profile_id, &raw const placement)
+        );
+        made.map(|handle| GpuInstance { library: self.library, handle })
     }
 
     /// The GPU instances of a profile that are there now.
@@ -217,17 +167,8 @@ impl<'l> Device<'l> {
     /// # Errors
     /// The call failed.
     pub fn gpu_instances(&self, profile_id: u32) -> Result<Vec<GpuInstance<'l>>, NvmlError> {
-        let function = "nvmlDeviceGetGpuInstances";
-        let mut handles: [sys::nvmlGpuInstance_t; MOST as usize] = [ptr::null_mut(); MOST as usize];
-        let mut count = MOST;
-        call!(
-            self.library.functions,
-            nvmlDeviceGetGpuInstances(self.handle, profile_id, handles.as_mut_ptr(), &raw mut count)
-        )?;
-        let handles = handles
-            .get(..count as usize)
-            .ok_or_else(|| bad_answer(function, "more instances than any GPU has"))?;
-        handles.iter().map(|handle| GpuInstance::new(*self, *handle, function)).collect()
+        let handles = list!(self.library.functions, nvmlDeviceGetGpuInstances(self.handle, profile_id))?;
+        Ok(handles.into_iter().map(|handle| GpuInstance { library: self.library, handle }).collect())
     }
 
     /// The GPU instance of this number.
@@ -235,41 +176,19 @@ impl<'l> Device<'l> {
     /// # Errors
     /// There is none.
     pub fn gpu_instance(&self, id: u32) -> Result<GpuInstance<'l>, NvmlError> {
-        let mut handle = ptr::null_mut();
-        call!(self.library.functions, nvmlDeviceGetGpuInstanceById(self.handle, id, &raw mut handle))?;
-        GpuInstance::new(*self, handle, "nvmlDeviceGetGpuInstanceById")
+        let found = ask!(self.library.functions, nvmlDeviceGetGpuInstanceById(self.handle, id));
+        found.map(|handle| GpuInstance { library: self.library, handle })
     }
 }
 
 impl<'l> GpuInstance<'l> {
-    fn new(
-        device: Device<'l>,
-        handle: sys::nvmlGpuInstance_t,
-        function: &'static str,
-    ) -> Result<Self, NvmlError> {
-        if handle.is_null() {
-            return Err(bad_answer(function, "no handle"));
-        }
-        Ok(Self { device, handle })
-    }
-
     /// What it is, and where.
     ///
     /// # Errors
     /// The call failed.
     pub fn info(&self) -> Result<GpuInstanceInfo, NvmlError> {
-        let mut info = sys::nvmlGpuInstanceInfo_t {
-            device: ptr::null_mut(),
-            id: 0,
-            profileId: 0,
-            placement: sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 },
-        };
-        call!(self.device.library.functions, nvmlGpuInstanceGetInfo(self.handle, &raw mut info))?;
-        Ok(GpuInstanceInfo {
-            id: info.id,
-            profile_id: info.profileId,
-            placement: Placement::new(info.placement.start, info.placement.size),
-        })
+        let info = ask!(self.library.functions, nvmlGpuInstanceGetInfo(self.handle))?;
+        Ok(GpuInstanceInfo { id: info.id, profile_id: info.profileId, placement: info.placement.into() })
     }
 
     /// Makes a compute instance with so many slices: one with as many as the GPU instance has uses it whole.
@@ -277,23 +196,13 @@ impl<'l> GpuInstance<'l> {
     /// # Errors
     /// There is no such profile, or no room.
     pub fn create_compute_instance(&self, slices: u32) -> Result<ComputeInstance<'l>, NvmlError> {
-        for index in 0..sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT {
-            match self.compute_instance_profile(index) {
-                Ok((id, found)) if found == slices => {
-                    let mut handle = ptr::null_mut();
-                    call!(
-                        self.device.library.functions,
-                        nvmlGpuInstanceCreateComputeInstance(self.handle, id, &raw mut handle)
-                    )?;
-                    let function = "nvmlGpuInstanceCreateComputeInstance";
-                    return ComputeInstance::new(self.device, handle, slices, function);
-                }
-                Ok(_) => {}
-                Err(error) if error.is_not_supported() || error.is_invalid_argument() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(bad_answer("nvmlGpuInstanceGetComputeInstanceProfileInfo", "no profile with as many slices"))
+        let fits = |profile: &sys::nvmlComputeInstanceProfileInfo_t| profile.sliceCount == slices;
+        let profile = self.compute_instance_profiles()?.into_iter().find(fits).ok_or_else(|| {
+            bad_answer("nvmlGpuInstanceGetComputeInstanceProfileInfo", "no profile with as many slices")
+        })?;
+        let made =
+            ask!(self.library.functions, nvmlGpuInstanceCreateComputeInstance(self.handle, profile.id));
+        made.map(|handle| ComputeInstance { library: self.library, handle, slices })
     }
 
     /// The compute instances on it.
@@ -301,31 +210,14 @@ impl<'l> GpuInstance<'l> {
     /// # Errors
     /// A call failed.
     pub fn compute_instances(&self) -> Result<Vec<ComputeInstance<'l>>, NvmlError> {
-        let function = "nvmlGpuInstanceGetComputeInstances";
         let mut found = Vec::new();
-        for index in 0..sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT {
-            let (profile, slices) = match self.compute_instance_profile(index) {
-                Ok(profile) => profile,
-                Err(error) if error.is_not_supported() || error.is_invalid_argument() => continue,
-                Err(error) => return Err(error),
-            };
-            let mut handles: [sys::nvmlComputeInstance_t; MOST as usize] = [ptr::null_mut(); MOST as usize];
-            let mut count = MOST;
-            call!(
-                self.device.library.functions,
-                nvmlGpuInstanceGetComputeInstances(
-                    self.handle,
-                    profile,
-                    handles.as_mut_ptr(),
-                    &raw mut count
-                )
-            )?;
-            let handles = handles
-                .get(..count as usize)
-                .ok_or_else(|| bad_answer(function, "more instances than any GPU has"))?;
-            for handle in handles {
-                found.push(ComputeInstance::new(self.device, *handle, slices, function)?);
-            }
+        for profile in self.compute_instance_profiles()? {
+            let handles =
+                list!(self.library.functions, nvmlGpuInstanceGetComputeInstances(self.handle, profile.id))?;
+            let slices = profile.sliceCount;
+            let those =
+                handles.into_iter().map(|handle| ComputeInstance { library: self.library, handle, slices });
+            found.extend(those);
         }
         Ok(found)
     }
@@ -335,68 +227,33 @@ impl<'l> GpuInstance<'l> {
     /// # Errors
     /// It is in use.
     pub fn destroy(self) -> Result<(), NvmlError> {
-        call!(self.device.library.functions, nvmlGpuInstanceDestroy(self.handle))
+        call!(self.library.functions, nvmlGpuInstanceDestroy(self.handle))
     }
 
-    /// Number and slices of a profile.
-    fn compute_instance_profile(&self, index: u32) -> Result<(u32, u32), NvmlError> {
-        let mut info = sys::nvmlComputeInstanceProfileInfo_t {
-            id: 0,
-            sliceCount: 0,
-            instanceCount: 0,
-            multiprocessorCount: 0,
-            sharedCopyEngineCount: 0,
-            sharedDecoderCount: 0,
-            sharedEncoderCount: 0,
-            sharedJpegCount: 0,
-            sharedOfaCount: 0,
-        };
-        call!(
-            self.device.library.functions,
-            nvmlGpuInstanceGetComputeInstanceProfileInfo(
-                self.handle,
-                index,
-                sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-                &raw mut info
+    fn compute_instance_profiles(&self) -> Result<Vec<sys::nvmlComputeInstanceProfileInfo_t>, NvmlError> {
+        let engines = sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED;
+        existing(sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT, |index| {
+            ask!(
+                self.library.functions,
+                nvmlGpuInstanceGetComputeInstanceProfileInfo(self.handle, index, engines)
             )
-        )?;
-        Ok((info.id, info.sliceCount))
+        })
     }
 }
 
-impl<'l> ComputeInstance<'l> {
-    fn new(
-        device: Device<'l>,
-        handle: sys::nvmlComputeInstance_t,
-        slices: u32,
-        function: &'static str,
-    ) -> Result<Self, NvmlError> {
-        if handle.is_null() {
-            return Err(bad_answer(function, "no handle"));
-        }
-        Ok(Self { device, handle, slices })
-    }
-
+impl ComputeInstance<'_> {
     /// How many slices of its GPU instance it has.
     #[must_use]
     pub fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// What it is.
+    /// Its number on its GPU instance.
     ///
     /// # Errors
     /// The call failed.
-    pub fn info(&self) -> Result<ComputeInstanceInfo, NvmlError> {
-        let mut info = sys::nvmlComputeInstanceInfo_t {
-            device: ptr::null_mut(),
-            gpuInstance: ptr::null_mut(),
-            id: 0,
-            profileId: 0,
-            placement: sys::nvmlComputeInstancePlacement_t { start: 0, size: 0 },
-        };
-        call!(self.device.library.functions, nvmlComputeInstanceGetInfo_v2(self.handle, &raw mut info))?;
-        Ok(ComputeInstanceInfo { id: info.id, profile_id: info.profileId })
+    pub fn id(&self) -> Result<u32, NvmlError> {
+        Ok(ask!(self.library.functions, nvmlComputeInstanceGetInfo_v2(self.handle))?.id)
     }
 
     /// Removes it.
@@ -404,6 +261,12 @@ impl<'l> ComputeInstance<'l> {
     /// # Errors
     /// It is in use.
     pub fn destroy(self) -> Result<(), NvmlError> {
-        call!(self.device.library.functions, nvmlComputeInstanceDestroy(self.handle))
+        call!(self.library.functions, nvmlComputeInstanceDestroy(self.handle))
     }
+}
+
+/// Those that there are: not every GPU has every profile.
+fn existing<T>(count: u32, profile: impl Fn(u32) -> Result<T, NvmlError>) -> Result<Vec<T>, NvmlError> {
+    let is_missing = |error: &NvmlError| error.is_not_supported() || error.is_invalid_argument();
+    (0..count).map(profile).filter(|profile| !profile.as_ref().is_err_and(is_missing)).collect()
 }

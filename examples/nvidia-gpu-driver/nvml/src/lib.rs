@@ -14,10 +14,8 @@ mod instances;
 mod library;
 mod text;
 
-pub use device::{AddressingMode, ComputeMode, Device, MigMode, PciInfo};
+pub use device::{AddressingMode, ComputeMode, Device};
 pub use error::{Code, NvmlError, OpenError};
 pub use events::{Event, EventKind, EventSet};
-pub use instances::{
-    ComputeInstance, ComputeInstanceInfo, GpuInstance, GpuInstanceInfo, GpuInstanceProfile, Placement,
-};
+pub use instances::{ComputeInstance, GpuInstance, GpuInstanceInfo, GpuInstanceProfile, Placement};
 pub use library::Library;

@@ -5,19 +5,15 @@ use std::{
     fmt,
     mem::ManuallyDrop,
     path::{Path, PathBuf},
-    ptr,
 };
 
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::{
     Device, NvmlError, OpenError,
-    call::{bad_answer, call},
-    text::text,
+    call::{ask, bad_answer, call, read},
 };
 
-/// Texts of the library are not longer than this.
-const TEXT: u32 = 96;
 /// Start even if no GPU is attached.
 const NO_GPUS_IS_FINE: u32 = 1;
 
@@ -55,9 +51,7 @@ impl Library {
     /// # Errors
     /// The call failed.
     pub fn driver_version(&self) -> Result<String, NvmlError> {
-        let mut buffer = [0; TEXT as usize];
-        call!(self.functions, nvmlSystemGetDriverVersion(buffer.as_mut_ptr(), TEXT))?;
-        Ok(text(&buffer))
+        read!(self.functions, nvmlSystemGetDriverVersion())
     }
 
     /// Newest version of CUDA that the driver takes, major and minor.
@@ -65,9 +59,7 @@ impl Library {
     /// # Errors
     /// The call failed.
     pub fn cuda_driver_version(&self) -> Result<(u32, u32), NvmlError> {
-        let mut version = 0;
-        call!(self.functions, nvmlSystemGetCudaDriverVersion_v2(&raw mut version))?;
-        let version = u32::try_from(version)
+        let version = u32::try_from(ask!(self.functions, nvmlSystemGetCudaDriverVersion_v2())?)
             .map_err(|_| bad_answer("nvmlSystemGetCudaDriverVersion_v2", "a negative version"))?;
         Ok((version / 1000, version % 1000 / 10))
     }
@@ -77,9 +69,7 @@ impl Library {
     /// # Errors
     /// The call failed.
     pub fn device_count(&self) -> Result<u32, NvmlError> {
-        let mut count = 0;
-        call!(self.functions, nvmlDeviceGetCount_v2(&raw mut count))?;
-        Ok(count)
+        ask!(self.functions, nvmlDeviceGetCount_v2())
     }
 
     /// The GPU of this index, which is not stable across restarts of the driver.
@@ -87,9 +77,8 @@ impl Library {
     /// # Errors
     /// There is none, or it cannot be reached.
     pub fn device(&self, index: u32) -> Result<Device<'_>, NvmlError> {
-        let mut handle = ptr::null_mut();
-        call!(self.functions, nvmlDeviceGetHandleByIndex_v2(index, &raw mut handle))?;
-        Device::new(self, handle, "nvmlDeviceGetHandleByIndex_v2")
+        let found = ask!(self.functions, nvmlDeviceGetHandleByIndex_v2(index));
+        found.map(|handle| Device { library: self, handle })
     }
 
     /// The GPU or MIG device of this UUID.
@@ -97,11 +86,10 @@ impl Library {
     /// # Errors
     /// There is none, or it cannot be reached.
     pub fn device_by_uuid(&self, uuid: &str) -> Result<Device<'_>, NvmlError> {
-        let function = "nvmlDeviceGetHandleByUUID";
-        let uuid = CString::new(uuid).map_err(|_| bad_answer(function, "the UUID has a NUL in it"))?;
-        let mut handle = ptr::null_mut();
-        call!(self.functions, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut handle))?;
-        Device::new(self, handle, function)
+        let uuid = CString::new(uuid)
+            .map_err(|_| bad_answer("nvmlDeviceGetHandleByUUID", "the UUID has a NUL in it"))?;
+        let found = ask!(self.functions, nvmlDeviceGetHandleByUUID(uuid.as_ptr()));
+        found.map(|handle| Device { library: self, handle })
     }
 }
 

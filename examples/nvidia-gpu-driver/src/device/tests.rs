@@ -71,18 +71,21 @@ fn odd_answers_of_nvml_leave_attributes_out_and_cut_texts() {
 }
 
 #[test]
-fn quantities_are_written_as_the_api_server_writes_them() {
-    let table = [(0, "0"), (1, "1"), (1 << 30, "1Gi"), (4_864 << 20, "4864Mi"), (42_949_672_960, "40Gi")];
-    for (amount, text) in table {
-        assert_eq!(quantity(amount).as_str(), text);
-    }
-    assert_eq!(quantity(u64::MAX).as_str(), i64::MAX.to_string());
-}
-
-#[test]
 fn two_compute_instances_of_one_gpu_instance_have_different_names() {
     let gpu = a100();
     let mut second = gpu.migs[0].clone();
     second.compute_instance = 1;
     assert_ne!(existing_mig_name(&gpu, &second), existing_mig_name(&gpu, &gpu.migs[0]));
+}
+
+#[test]
+fn what_somebody_else_has_made_is_not_there_to_share() {
+    let mut gpu = a100();
+    let free = counters(&gpu).unwrap();
+    gpu.foreign = vec![(gpu.profiles[0].shape, Placement::new(2, 1))];
+    let left =
+        [("multiprocessors", 84), ("copy-engines", 6), ("memory", 35_328 << 20), ("memory-slice-2", 0)];
+    let expected =
+        left.iter().fold(free, |set, (name, left)| set.counter(name, Quantity::binary(*left)).unwrap());
+    assert_eq!(counters(&gpu).unwrap(), expected);
 }

@@ -1,12 +1,10 @@
 //! Asks NVML and sysfs what GPUs there are.
 
-use dra_kubeletplugin::{
-    AttributeValue, QualifiedName,
-    resourceslice::sysfs::{NumaForm, PciAddress, Sysfs},
-};
-use nvidia_nvml::{AddressingMode, Device, Library, NvmlError};
+use dra_kubeletplugin::resourceslice::sysfs::{NumaForm, PciAddress, Sysfs};
+use nvidia_nvml::{AddressingMode, Device, GpuInstanceProfile, Library, NvmlError, Placement};
 
 use super::{Architecture, Gpu, Mig, MigProfile, names::brand, profile_name};
+use crate::{partition, state::Partition, sweep::DynamicMig};
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -16,15 +14,20 @@ pub(crate) struct Reading {
     pub(crate) broken: Vec<(u32, NvmlError)>,
 }
 
-/// Reads all GPUs.
+/// Reads all GPUs. Where partitions are made as claims ask for them, only those that no claim has are told of.
 ///
 /// # Errors
 /// NVML cannot even say how many there are, or of which version the driver is.
-pub(crate) fn read(library: &Library, sysfs: &Sysfs) -> Result<Reading, NvmlError> {
+pub(crate) fn read(
+    library: &Library,
+    sysfs: &Sysfs,
+    dynamic_mig: Option<&DynamicMig>,
+) -> Result<Reading, NvmlError> {
     let system = System {
         driver_version: library.driver_version()?,
         cuda_driver_version: library.cuda_driver_version()?,
         sysfs,
+        dynamic_mig,
     };
     let mut reading = Reading::default();
     for index in 0..library.device_count()? {
@@ -41,22 +44,19 @@ struct System<'a> {
     driver_version: String,
     cuda_driver_version: (u32, u32),
     sysfs: &'a Sysfs,
+    dynamic_mig: Option<&'a DynamicMig>,
 }
 
 impl System<'_> {
     fn gpu(&self, index: u32, device: &Device<'_>) -> Result<Gpu, NvmlError> {
-        let pci = pci_address(&device.pci_info()?.bus_id);
+        let pci = pci_address(&device.pci_bus_id()?);
         let memory = supported(device.memory_bytes())?;
-        let mig_enabled = supported(device.mig_mode())?.map(|mode| mode.current);
+        let mig_enabled = supported(device.is_partitioned())?;
         let profiles = match mig_enabled {
             Some(_) => profiles(device, memory.unwrap_or_default())?,
             None => Vec::new(),
         };
-        let migs = match mig_enabled {
-            Some(true) => migs(device, &profiles, memory.unwrap_or_default())?,
-            _ => Vec::new(),
-        };
-        Ok(Gpu {
+        let mut gpu = Gpu {
             index,
             minor: device.minor_number()?,
             uuid: device.uuid()?,
@@ -66,7 +66,7 @@ impl System<'_> {
             cuda_compute_capability: device.cuda_compute_capability()?,
             driver_version: self.driver_version.clone(),
             cuda_driver_version: self.cuda_driver_version,
-            place: pci.as_ref().map(|pci| place(self.sysfs, pci)).unwrap_or_default(),
+            place: pci.as_ref().map(|pci| self.sysfs.attributes(pci, NumaForm::Scalar)).unwrap_or_default(),
             pci,
             addressing_mode: supported(device.addressing_mode())?.map(|mode| match mode {
                 AddressingMode::Hmm => "HMM",
@@ -76,8 +76,15 @@ impl System<'_> {
             memory,
             mig_enabled,
             profiles,
-            migs,
-        })
+            migs: Vec::new(),
+            foreign: Vec::new(),
+        };
+        match (mig_enabled, self.dynamic_mig) {
+            (Some(true), Some(dynamic)) => gpu.foreign = foreign(device, &gpu, dynamic)?,
+            (Some(true), None) => gpu.migs = migs(device, &gpu)?,
+            _ => {}
+        }
+        Ok(gpu)
     }
 }
 
@@ -99,15 +106,6 @@ fn pci_address(bus_id: &str) -> Option<PciAddress> {
     PciAddress::new(address).ok()
 }
 
-/// What is not in sysfs is left out: the GPU works without it.
-fn place(sysfs: &Sysfs, pci: &PciAddress) -> Vec<(QualifiedName, AttributeValue)> {
-    let bus_id = pci.bus_id_attribute().ok();
-    let told = |error| tracing::debug!(%pci, %error, "not in sysfs");
-    let root = sysfs.pcie_root(pci).map_err(told).ok();
-    let numa = sysfs.numa_node(pci, NumaForm::Scalar).map_err(told).ok().flatten();
-    [bus_id, root, numa].into_iter().flatten().collect()
-}
-
 fn profiles(device: &Device<'_>, gpu_bytes: u64) -> Result<Vec<MigProfile>, NvmlError> {
     let mut found = Vec::new();
     for shape in device.gpu_instance_profiles()? {
@@ -119,7 +117,25 @@ fn profiles(device: &Device<'_>, gpu_bytes: u64) -> Result<Vec<MigProfile>, Nvml
     Ok(found)
 }
 
-fn migs(device: &Device<'_>, profiles: &[MigProfile], gpu_bytes: u64) -> Result<Vec<Mig>, NvmlError> {
+/// Instances that no claim has.
+fn foreign(
+    device: &Device<'_>,
+    gpu: &Gpu,
+    dynamic_mig: &DynamicMig,
+) -> Result<Vec<(GpuInstanceProfile, Placement)>, NvmlError> {
+    let mut found = Vec::new();
+    for profile in &gpu.profiles {
+        for instance in partition::instances(device, profile.shape.id)? {
+            let placement = instance.info()?.placement;
+            if !dynamic_mig.is_claimed(&Partition::new(gpu, profile, placement)) {
+                found.push((profile.shape, placement));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn migs(device: &Device<'_>, gpu: &Gpu) -> Result<Vec<Mig>, NvmlError> {
     let mut found = Vec::new();
     for index in 0..device.max_mig_devices()? {
         let mig = match device.mig_device(index) {
@@ -130,19 +146,19 @@ fn migs(device: &Device<'_>, profiles: &[MigProfile], gpu_bytes: u64) -> Result<
         let (gpu_instance, compute_instance) = (mig.gpu_instance_id()?, mig.compute_instance_id()?);
         let instance = device.gpu_instance(gpu_instance)?;
         let info = instance.info()?;
-        let Some(profile) = profiles.iter().find(|profile| profile.shape.id == info.profile_id) else {
+        let Some(profile) = gpu.profiles.iter().find(|profile| profile.shape.id == info.profile_id) else {
             tracing::warn!(gpu_instance, profile = info.profile_id, "a MIG device of an unknown profile");
             continue;
         };
         let mut slices = profile.shape.slices;
         for compute in instance.compute_instances()? {
-            if compute.info()?.id == compute_instance {
+            if compute.id()? == compute_instance {
                 slices = compute.slices();
             }
         }
         found.push(Mig {
             uuid: mig.uuid()?,
-            profile: profile_name(&profile.shape, slices, gpu_bytes),
+            profile: profile_name(&profile.shape, slices, gpu.memory.unwrap_or_default()),
             shape: profile.shape,
             placement: info.placement,
             gpu_instance,

@@ -13,5 +13,7 @@ mod hardware;
 mod health;
 mod mig;
 mod mps;
+mod replay;
 mod rig;
 mod smoke;
+mod taken;

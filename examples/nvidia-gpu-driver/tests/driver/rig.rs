@@ -15,7 +15,7 @@ use dra_testkit::{
     runtime::{OciSpec, Runtime},
     scheduler::{Scheduled, Scheduler},
 };
-use fake_nvml::{Folder, Machine};
+use fake_nvml::{Folder, Machine, Process};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
@@ -126,7 +126,7 @@ impl Rig {
 
     /// Waits until the process has ended by itself.
     pub(crate) async fn wait_dead(&mut self) {
-        let process = self.process.as_mut().unwrap();
+        let Some(process) = self.process.as_mut() else { return };
         while process.try_wait().unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -232,7 +232,8 @@ impl Rig {
 
     /// Makes the GPUs what they were in the beginning.
     pub(crate) fn reset_hardware(&self) {
-        fs::remove_file(self.fake.path().join("hardware.json")).unwrap();
+        // Without it nothing was changed.
+        let _ = fs::remove_file(self.fake.path().join("hardware.json"));
     }
 
     /// What calls of NVML have done to each GPU: the file of the stand-in.
@@ -250,12 +251,74 @@ impl Rig {
         instances.map(|one| (one["name"].as_str().unwrap().to_owned(), computes(one))).collect()
     }
 
+    /// Waits until there is none, and the driver remembers none.
+    pub(crate) async fn wait_for_no_partition(&self, what: &str) {
+        let patience = Instant::now() + PATIENCE;
+        let remembered = || files_below(&self.folders.plugins().join(DRIVER).join("partitions"));
+        while !self.instances().is_empty() || !remembered().is_empty() {
+            let left = (self.instances(), remembered());
+            assert!(Instant::now() < patience, "{what}: {left:?}; the log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// What a container of the pod would look like.
     pub(crate) fn container(&self, pod: &Pod, prepared: &PreparedPod, container: &str) -> OciSpec {
         let mut spec = OciSpec::default();
         let ids = prepared.cdi_device_ids(pod, container);
         Runtime::new([self.folders.cdi()]).apply(&mut spec, &ids).unwrap();
         spec
+    }
+
+    /// A process that computes on a GPU, or with `on` on one of its instances.
+    pub(crate) fn run_process(&self, gpu: usize, process: Process, name: &str) {
+        let folder = self.fake.path().join("proc").join(process.pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+        self.fake.change(|machine| machine.gpus[gpu].processes.push(process)).unwrap();
+    }
+
+    pub(crate) fn end_processes(&self) {
+        self.fake.change(|machine| machine.gpus.iter_mut().for_each(|gpu| gpu.processes.clear())).unwrap();
+    }
+
+    /// Unloads the kernel's driver, which forgets partitions, changes the machine and loads it again.
+    pub(crate) async fn reload_driver(&self, change: impl FnOnce(&mut Machine)) {
+        let (machine, aside) = (self.fake.path().join("machine.json"), self.fake.path().join("aside"));
+        fs::rename(&machine, &aside).unwrap();
+        let lost = |api: &ApiServer| {
+            let devices = devices(api);
+            let is_lost = |device: &Value| device["taints"][0]["key"] == "gpu.nvidia.com/gpu-lost";
+            (!devices.is_empty() && devices.iter().all(is_lost)).then_some(())
+        };
+        self.api.wait_until("all GPUs lost", PATIENCE, lost).await.unwrap();
+        fs::rename(&aside, &machine).unwrap();
+        self.fake.change(change).unwrap();
+        self.fake.reboot().unwrap();
+        let back =
+            |api: &ApiServer| devices(api).iter().all(|device| device["taints"].is_null()).then_some(());
+        self.api.wait_until("no GPU lost", PATIENCE, back).await.unwrap();
+    }
+
+    /// Removes the records of claims, as no program would.
+    pub(crate) fn lose_records(&self) {
+        fs::remove_dir_all(self.folders.plugins().join(DRIVER).join("claims")).unwrap();
+    }
+
+    /// Waits until the log has this text in it so often.
+    pub(crate) async fn wait_for_log(&self, text: &str, times: usize) {
+        let patience = Instant::now() + PATIENCE;
+        while self.log().matches(text).count() < times {
+            assert!(Instant::now() < patience, "no {text:?} in the log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The CDI file of the only claim that is prepared.
+    pub(crate) fn cdi_file(&self) -> String {
+        let files = files_below(&self.folders.cdi());
+        assert_eq!(files.len(), 1, "{files:?}");
+        fs::read_to_string(&files[0]).unwrap()
     }
 
     /// CDI files and records that are left.

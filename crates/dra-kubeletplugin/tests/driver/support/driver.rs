@@ -39,6 +39,8 @@ struct Inner {
     fail_unprepare: Option<String>,
     fail_rollback: Option<String>,
     fail_unknown: Option<String>,
+    /// What it says of prepared claims that are not current; they are if there is nothing.
+    not_current: Option<Result<(), String>>,
     undo_gate: Option<Arc<Semaphore>>,
     on_background: Option<OnBackground>,
     held: Vec<HeldClaim<Note>>,
@@ -126,6 +128,11 @@ impl TestDriver {
         self.inner().fail_unknown = error.map(str::to_owned);
     }
 
+    /// Says of prepared claims that they are not current, or that this is wrong; or that they are current again.
+    pub(crate) fn not_current(&self, what: Option<Result<(), &str>>) {
+        self.inner().not_current = what.map(|what| what.map_err(str::to_owned));
+    }
+
     /// Another program has prepared this claim.
     pub(crate) fn find_in_old_books(&self, claim: AdoptedClaim<Note>) {
         self.inner().old_books.push(claim);
@@ -195,6 +202,17 @@ impl DriverPlugin for TestDriver {
         match work {
             Some(work) => work(claim, cx).await,
             None => Ok(usual(claim)),
+        }
+    }
+
+    async fn is_current(&self, claim: &AllocatedClaim, state: Option<&Note>) -> Result<bool, PluginError> {
+        match self.inner().not_current.clone() {
+            None => Ok(true),
+            Some(Ok(())) => {
+                self.note(format!("not current {}: {state:?}", claim.claim_ref().name));
+                Ok(false)
+            }
+            Some(Err(error)) => Err(PluginError::new(error)),
         }
     }
 

@@ -1,8 +1,10 @@
+{{/* Names and pieces of objects, whichever the driver. What is special about this one is in _driver.tpl. */}}
+
 {{- define "driver.name" -}}
 {{ .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{/* What the names of all objects start with. The longest ending, `-binding-controller`, still fits. */}}
+{{/* What the names of all objects start with. An ending of 20 letters still fits. */}}
 {{- define "driver.fullname" -}}
 {{- $name := include "driver.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -12,10 +14,6 @@
 {{- else -}}
 {{ printf "%s-%s" .Release.Name $name | trunc 43 | trimSuffix "-" }}
 {{- end -}}
-{{- end }}
-
-{{- define "driver.driverName" -}}
-{{ .Values.driverName | default (printf "%s.example.com" .Values.deviceProfile) }}
 {{- end }}
 
 {{- define "driver.labels" -}}
@@ -41,8 +39,6 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "driver.fullname" . }}
 
 {{/* What all containers of the chart are told. */}}
 {{- define "driver.commonEnv" -}}
-- name: DEVICE_PROFILE
-  value: {{ .Values.deviceProfile }}
 - name: DRIVER_NAME
   value: {{ include "driver.driverName" . }}
 - name: LOG_FORMAT
@@ -71,14 +67,4 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- end }}
-
-{{/* The Secret with the webhook's certificate. */}}
-{{- define "driver.webhookSecret" -}}
-{{- $certificate := .Values.webhook.certificate | default dict -}}
-{{- if eq ($certificate.source | default "selfSigned") "secret" -}}
-{{ required "webhook.certificate.secretName has to name the Secret that source: secret speaks of" $certificate.secretName }}
-{{- else -}}
-{{ include "driver.fullname" . }}-webhook
-{{- end -}}
 {{- end }}

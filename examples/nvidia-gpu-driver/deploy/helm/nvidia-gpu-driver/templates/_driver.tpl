@@ -1,0 +1,75 @@
+{{/* What is special about this driver; the rest of a driver's objects is the same for all of them. */}}
+
+{{/* Users' claims and selectors name it, so it is no value. */}}
+{{- define "driver.driverName" -}}
+gpu.nvidia.com
+{{- end }}
+
+{{/* What the driver's container is started with. */}}
+{{- define "driver.args" -}}
+[]
+{{- end }}
+
+{{- define "nvidia.driverRoot" -}}
+{{ .Values.nvidiaDriverRoot | default "/" }}
+{{- end }}
+
+{{- define "nvidia.devRoot" -}}
+{{ .Values.nvidiaDevRoot | default (include "nvidia.driverRoot" .) }}
+{{- end }}
+
+{{/* Environment variables of the driver's container, beside those that all drivers have. */}}
+{{- define "driver.env" -}}
+- name: NVIDIA_DRIVER_ROOT
+  value: {{ include "nvidia.driverRoot" . }}
+- name: CONTAINER_DRIVER_ROOT
+  value: /driver-root
+- name: NVIDIA_DEV_ROOT
+  value: {{ include "nvidia.devRoot" . }}
+- name: CONTAINER_DEV_ROOT
+  value: {{ eq (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) | ternary "/driver-root" "/dev-root" }}
+{{- with .Values.nvidiaCDIHookPath }}
+- name: NVIDIA_CDI_HOOK_PATH
+  value: {{ . }}
+{{- end }}
+- name: DYNAMIC_MIG
+  value: {{ .Values.dynamicMig | default false | quote }}
+- name: PASSTHROUGH
+  value: {{ .Values.passthrough | default false | quote }}
+{{- with .Values.pollInterval }}
+- name: POLL_INTERVAL
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.additionalXidsToIgnore }}
+- name: ADDITIONAL_XIDS_TO_IGNORE
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.forgiveXidsAfter }}
+- name: FORGIVE_XIDS_AFTER
+  value: {{ . | quote }}
+{{- end }}
+# Where NVIDIA's runtime is the node's default, it is not to bring GPUs into this container.
+- name: NVIDIA_VISIBLE_DEVICES
+  value: void
+{{- end }}
+
+{{/* Folders of the node that the driver's container has, beside those that all drivers have: where it sees them, and
+where they are. NVIDIA's driver may be installed later, and be mounted then. */}}
+{{- define "driver.volumeMounts" -}}
+- {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
+{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
+- {name: dev, mountPath: /dev-root/dev, readOnly: true, mountPropagation: HostToContainer}
+{{- end }}
+{{- end }}
+{{- define "driver.volumes" -}}
+- name: driver-root
+  hostPath: {path: {{ include "nvidia.driverRoot" . }}, type: DirectoryOrCreate}
+{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
+- name: dev
+  hostPath: {path: {{ include "nvidia.devRoot" . | trimSuffix "/" }}/dev, type: DirectoryOrCreate}
+{{- end }}
+{{- end }}
+
+{{/* What the driver may do with the API, beside what all drivers may: nothing. */}}
+{{- define "driver.rules" -}}
+{{- end }}
