@@ -22,7 +22,7 @@ use crate::{
     hardware::{Hardware, HardwareError},
     inventory::{Inventory, Offer},
     made::Made,
-    mps::{self, Mps},
+    mps::{self, Daemon, Mps},
     partition::{self, Instances},
     records::Records,
     state::{Given, Partition, State, TimeSliced},
@@ -55,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) usage: Use,
     /// The configuration that says so.
     pub(crate) said_by: Option<usize>,
+    /// By which it is shared.
+    daemon: Option<Daemon>,
 }
 
 /// Whether GPUs may be changed for a claim.
@@ -74,7 +76,6 @@ impl DriverPlugin for NvidiaGpus {
     ) -> Result<Prepared<State>, PluginError> {
         let wanted = self.wanted(claim)?;
         self.ensure_free(claim, &wanted).await.map_err(PluginError::new)?;
-        let daemons = mps::daemons(claim.uid(), &wanted)?;
         let mut state = to_undo(&wanted);
         if state != State::default() {
             // Before anything is done, so that a crash leaves nothing behind that nobody knows of.
@@ -86,15 +87,13 @@ impl DriverPlugin for NvidiaGpus {
             }
         }
         let edits = self.edits(&wanted, Access::Change).await.map_err(PluginError::new)?;
-        state.given = given(&wanted, &edits);
-        for daemon in daemons.values() {
+        for daemon in wanted.iter().filter_map(|wanted| wanted.daemon.as_ref()) {
             self.mps.start(daemon).await.map_err(PluginError::new)?;
         }
-        Ok(wanted.iter().zip(edits).fold(Prepared::new(state), |prepared, (wanted, edits)| {
-            let daemon = wanted.said_by.and_then(|number| daemons.get(&number));
-            let shared = daemon.map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
-            prepared.device(&wanted.device, edits.merge(shared))
-        }))
+        state.given = given(&wanted, &edits);
+        let devices = wanted.iter().zip(edits);
+        Ok(devices
+            .fold(Prepared::new(state), |prepared, (wanted, edits)| prepared.device(&wanted.device, edits)))
     }
 
     async fn is_current(&self, claim: &AllocatedClaim, state: Option<&State>) -> Result<bool, PluginError> {
@@ -180,9 +179,14 @@ impl NvidiaGpus {
                 (Use::TimeSlicing(_) | Use::Mps(_), _) if device.admin_access() => (Use::Plain, None),
                 used => used,
             };
-            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by })
+            Ok(Wanted { device: (*device).clone(), offer: offer.clone(), usage, said_by, daemon: None })
         });
-        wanted.collect()
+        let mut wanted = wanted.collect::<Result<Vec<_>, PluginError>>()?;
+        let daemons = mps::daemons(claim.uid(), &wanted)?;
+        for wanted in &mut wanted {
+            wanted.daemon = wanted.said_by.and_then(|number| daemons.get(&number).cloned());
+        }
+        Ok(wanted)
     }
 
     /// Lets processes share a GPU in turn.
@@ -265,7 +269,8 @@ impl NvidiaGpus {
                 (gpu, Some(partition::find_made(library, gpu, &partition)?))
             }
         };
-        let nodes = self.nodes.of_gpu(gpu.minor)?;
+        let shared = wanted.daemon.as_ref().map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
+        let nodes = self.nodes.of_gpu(gpu.minor)?.merge(shared);
         let Some(Instances { gpu_instance, compute_instance }) = instances else { return Ok(nodes) };
         Ok(nodes.merge(self.nodes.of_mig(gpu.minor, gpu_instance, compute_instance)?))
     }

@@ -33,20 +33,21 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mps = Mps::new(&records.0, &options.shm_root, options.driver_root(), hardware.clone());
     let plugin = NvidiaGpus {
         inventory,
-        mps: mps.clone(),
         hardware: hardware.clone(),
         root: options.driver_root(),
         nodes: options.nodes(),
+        mps: mps.clone(),
         cdi_hook: options.nvidia_cdi_hook_path.clone(),
         files: Arc::default(),
         made: made.clone(),
         records: records.clone(),
         check_processes: options.devices.check_processes,
     };
+    let state = records.0.clone();
     let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
     let offered = Offered {
         sysfs: options.sysfs.clone(),
-        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records.clone())),
+        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records)),
         passthrough: options.devices.passthrough,
     };
     let (node, reports) = Node::new(hardware, offered, health, inventories);
@@ -56,7 +57,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!("serving the kubelet");
     let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
     let mut following = tokio::spawn(node.follow(place, reports, interval));
-    let daemons = tokio::spawn(mps.follow(records.0, interval));
+    let daemons = tokio::spawn(mps.follow(state, interval));
     let mut crashed = false;
     let end = async {
         tokio::select! {
