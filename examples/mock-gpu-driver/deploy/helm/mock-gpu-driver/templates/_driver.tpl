@@ -41,6 +41,10 @@
 {{- end }}
 {{- end }}
 
+{{/* Of the driver's pod, beside what all drivers have: nothing. */}}
+{{- define "driver.podSpec" -}}
+{{- end }}
+
 {{/* Folders of the node that the driver's container has, beside those that all drivers have: where it sees them, and
 where they are. */}}
 {{- define "driver.volumeMounts" -}}

@@ -36,6 +36,10 @@ gpu.nvidia.com
   value: {{ .Values.dynamicMig | default false | quote }}
 - name: PASSTHROUGH
   value: {{ .Values.passthrough | default false | quote }}
+{{- if kindIs "bool" .Values.checkProcesses }}
+- name: CHECK_PROCESSES
+  value: {{ .Values.checkProcesses | quote }}
+{{- end }}
 {{- with .Values.pollInterval }}
 - name: POLL_INTERVAL
   value: {{ . | quote }}
@@ -53,10 +57,18 @@ gpu.nvidia.com
   value: void
 {{- end }}
 
+{{/* Of the driver's pod, beside what all drivers have: it knows who uses a GPU past Kubernetes, and the daemons of MPS that an
+earlier pod has started. */}}
+{{- define "driver.podSpec" -}}
+hostPID: true
+{{- end }}
+
 {{/* Folders of the node that the driver's container has, beside those that all drivers have: where it sees them, and
 where they are. NVIDIA's driver may be installed later, and be mounted then. */}}
 {{- define "driver.volumeMounts" -}}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
+# MPS's daemons and their containers share memory here.
+- {name: shm, mountPath: /dev/shm}
 {{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
 - {name: dev, mountPath: /dev-root/dev, readOnly: true, mountPropagation: HostToContainer}
 {{- end }}
@@ -64,6 +76,8 @@ where they are. NVIDIA's driver may be installed later, and be mounted then. */}
 {{- define "driver.volumes" -}}
 - name: driver-root
   hostPath: {path: {{ include "nvidia.driverRoot" . }}, type: DirectoryOrCreate}
+- name: shm
+  hostPath: {path: /dev/shm, type: Directory}
 {{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
 - name: dev
   hostPath: {path: {{ include "nvidia.devRoot" . | trimSuffix "/" }}/dev, type: DirectoryOrCreate}
