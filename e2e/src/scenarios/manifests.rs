@@ -30,8 +30,8 @@ const NEWEST_MINOR: u32 = 37;
 const OFF_BY_DEFAULT: [&str; 1] = ["PodGroup"];
 /// The API server's code for an object that is not valid.
 const INVALID: u16 = 422;
-/// Objects with a kind that are for other programs than the API server: clusters of kind.
-const OF_OTHERS: [&str; 1] = ["kind.x-k8s.io/"];
+/// Objects with a kind that are for other programs than the API server: clusters of kind, settings for a driver.
+const OF_OTHERS: [&str; 2] = ["kind.x-k8s.io/", "resource.nvidia.com/"];
 
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -282,8 +282,8 @@ mod tests {
         assert!(objects("a: {").is_err());
     }
 
-    /// The driver's tests read it.
-    const NO_OBJECT: [&str; 1] = ["- devices:\n  - name: gpu-0\n"];
+    /// An inventory, which the driver's tests read, and what `dra-doctor` writes, which its own tests do.
+    const NO_OBJECT: [&str; 2] = ["- devices:\n  - name: gpu-0\n", "{\n  \"checks\": ["];
 
     #[test]
     fn all_yaml_of_documents_is_an_object_or_part_of_one() {
