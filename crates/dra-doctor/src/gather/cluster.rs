@@ -20,6 +20,7 @@ const MOST_HOLDERS: usize = 100;
 const SETTLES_WITHIN: Duration = Duration::from_secs(3);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const GROUP: &str = "resource.k8s.io";
+const NOT_FOUND: u16 = 404;
 
 pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
     snapshot.claim.clone_from(&wanted.claim);
@@ -122,10 +123,20 @@ fn no_objects(snapshot: &mut Snapshot, why: &str, is_failure: bool) {
     snapshot.pod_events = unseen(why, is_failure);
 }
 
+/// Those that are told of and served: an API server may tell of a version that another one has left in the cluster's
+/// storage.
 async fn versions(client: &Client) -> Result<Vec<String>, kube::Error> {
     let groups = client.list_api_groups().await?.groups;
     let group = groups.into_iter().find(|group| group.name == GROUP);
-    Ok(group.into_iter().flat_map(|group| group.versions).map(|version| version.version).collect())
+    let mut served = Vec::new();
+    for version in group.into_iter().flat_map(|group| group.versions) {
+        match client.list_api_group_resources(&version.group_version).await {
+            Ok(_) => served.push(version.version),
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(served)
 }
 
 async fn list<K>(client: &Client, parameters: ListParams, what: &str) -> Looked<Vec<K>>
@@ -253,5 +264,43 @@ fn event(event: ApiEvent) -> Event {
         reason: event.reason.unwrap_or_default(),
         note: event.note.unwrap_or_default(),
         when: last.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// As an API server that does not serve v1 over the storage of one that does.
+    async fn answer(request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
+        let version =
+            |version: &str| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version});
+        let body = match request.uri().path() {
+            "/apis" => {
+                let versions = [version("v1"), version("v1beta1")];
+                let group = json!({"name": GROUP, "versions": versions, "preferredVersion": versions[0]});
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}).to_string()
+            }
+            "/apis/resource.k8s.io/v1beta1" => {
+                json!({"kind": "APIResourceList", "groupVersion": "resource.k8s.io/v1beta1", "resources": []})
+                    .to_string()
+            }
+            _ => {
+                let mut nothing = Response::new(Body::from("404 page not found".as_bytes().to_vec()));
+                *nothing.status_mut() = StatusCode::NOT_FOUND;
+                return Ok(nothing);
+            }
+        };
+        Ok(Response::new(Body::from(body.into_bytes())))
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_told_of_and_not_served_is_none() {
+        let client = Client::new(tower::service_fn(answer), "default");
+        assert_eq!(versions(&client).await.unwrap(), ["v1beta1"]);
     }
 }
