@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    convert::Infallible,
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,8 @@ const SLICES: usize = 6;
 const TAINTS: [&str; 2] = ["example.com/a", "example.com/b"];
 /// Times of taints are kept in seconds: a time that is set anew has to differ.
 const LATER: Duration = Duration::from_millis(1500);
+/// The Go helper may lose against somebody who writes all the time for as long as that lasts.
+const DISTURBED_FOR: Duration = Duration::from_secs(5);
 /// The least that the Go helper's first publish takes.
 const GO_BLOCKS: Duration = Duration::from_secs(1);
 
@@ -157,7 +160,7 @@ async fn published<F: Future<Output = Result<Vec<ResourceSlice>>>>(
         let later = found().await?;
         Ok((uids(&slices) == uids(&later) && is_whole(&later, revision)).then_some(later))
     };
-    eventually(&what, 3 * SOON, settled).await
+    eventually(&what, 6 * SOON, settled).await
 }
 
 fn is_whole(slices: &[ResourceSlice], revision: i64) -> bool {
@@ -177,24 +180,28 @@ fn uids(slices: &[ResourceSlice]) -> BTreeSet<String> {
     slices.iter().filter_map(ResourceSlice::uid).collect()
 }
 
-/// Runs `publish` while somebody else changes the annotations of a slice again and again.
+/// Runs `publish` while somebody else changes the annotations of a slice again and again, for some time.
 async fn beside_writes<T>(
     api: &Api<ResourceSlice>,
     slices: &[ResourceSlice],
     publish: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let name = slices.get(SLICES / 2).context("too few slices")?.name_any();
+    let end = Instant::now() + DISTURBED_FOR;
     let write = async {
-        for count in 0_u64.. {
+        let mut count = 0_u64;
+        while Instant::now() < end {
             let note =
                 Patch::Merge(json!({"metadata": {"annotations": {"example.com/n": count.to_string()}}}));
             // The slice may be gone for a while.
             let _ = api.patch(&name, &PatchParams::default(), &note).await;
+            count += 1;
         }
+        std::future::pending::<Infallible>().await
     };
     tokio::select! {
         published = publish => published,
-        () = write => anyhow::bail!("the numbers are used up"),
+        never = write => match never {},
     }
 }
 
