@@ -79,7 +79,7 @@ impl AttributeValue {
     /// ```
     /// use dra_resourceslice::AttributeValue;
     ///
-    /// assert_eq!(AttributeValue::cut("NVIDIA L4"), "NVIDIA L4".into());
+    /// assert_eq!(AttributeValue::cut("Model 7"), "Model 7".into());
     /// assert_eq!(AttributeValue::cut(&"ä".repeat(50)), "ä".repeat(32).into());
     /// ```
     #[must_use]
