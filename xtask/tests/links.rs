@@ -1,32 +1,12 @@
 //! Links in documents lead somewhere: to a file that there is, and to a heading that it has.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 /// Written by `cargo xtask bench` from parts that lie elsewhere.
 const GENERATED: &str = "benchmarks.md";
-
-/// All documents below a folder, but for what is built or hidden.
-fn documents(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            found.append(&mut documents(&path));
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
 
 fn links(text: &str) -> Vec<String> {
     let targets = Parser::new(text).filter_map(|event| match event {
@@ -81,8 +61,8 @@ fn broken(document: &Path, text: &str, link: &str) -> Option<String> {
 
 #[test]
 fn links_between_documents_lead_to_files_and_headings_that_there_are() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let documents = documents(&root);
+    let root = Path::new(transcript::WORKSPACE);
+    let documents: Vec<_> = transcript::documents().unwrap().iter().map(|path| root.join(path)).collect();
     let mut count = 0;
     let mut wrong = Vec::new();
     for document in &documents {

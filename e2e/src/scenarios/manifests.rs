@@ -301,10 +301,8 @@ mod tests {
     #[test]
     fn no_object_is_hidden_where_it_is_not_looked_for() {
         let mut hidden = Vec::new();
-        let mut documents = Vec::new();
-        markdown(Path::new(WORKSPACE), &mut documents);
-        for path in documents {
-            let text = fs::read_to_string(&path).unwrap();
+        for path in transcript::documents().unwrap() {
+            let text = fs::read_to_string(Path::new(WORKSPACE).join(&path)).unwrap();
             let (mut language, mut fenced) = ("", false);
             for (number, line) in text.lines().enumerate() {
                 if let Some(fence) = line.trim_start().strip_prefix("```") {
@@ -315,18 +313,6 @@ mod tests {
             }
         }
         assert!(hidden.is_empty(), "objects belong into files, or fences of `yaml`: {hidden:?}");
-    }
-
-    fn markdown(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() && name != "target" && !name.starts_with('.') {
-                markdown(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path);
-            }
-        }
     }
 
     #[test]

@@ -15,14 +15,13 @@
 mod block;
 mod document;
 mod shown;
+mod workspace;
 
 pub use block::{Block, Step, blocks};
 pub use document::Document;
 pub use shown::{Gpus, matches, refreshed};
+pub use workspace::{WORKSPACE, documents};
 
 /// Sections, by document and heading, whose commands need no cluster: all are `cargo run -p mock-gpu-driver -- …`.
 pub const EMBEDDED: [(&str, &str); 2] =
     [("README.md", "See it work"), ("docs/getting-started.md", "In one program")];
-
-/// The workspace's folder, which all paths of documents are below.
-pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

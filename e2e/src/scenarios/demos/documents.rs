@@ -48,10 +48,7 @@ impl Followed {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        path::{Path, PathBuf},
-    };
+    use std::{fs, path::PathBuf};
 
     use transcript::{Block, EMBEDDED, WORKSPACE};
 
@@ -96,22 +93,9 @@ mod tests {
         "}",
     ];
 
-    /// All documents below a folder of the workspace, but for what is built or hidden.
-    fn documents(folder: &Path) -> Vec<String> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(Path::new(WORKSPACE).join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            let path = folder.join(&name);
-            if Path::new(WORKSPACE).join(&path).is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    found.append(&mut documents(&path));
-                }
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path.display().to_string());
-            }
-        }
-        found.sort();
-        found
+    fn documents() -> Vec<String> {
+        let paths = transcript::documents().unwrap();
+        paths.iter().map(|path| path.display().to_string()).collect()
     }
 
     fn read(document: &str) -> String {
@@ -144,7 +128,7 @@ mod tests {
     #[test]
     fn all_output_that_documents_show_is_held_against_what_is_printed() {
         let mut unknown = Vec::new();
-        for document in documents(Path::new("")) {
+        for document in documents() {
             for block in transcript::blocks(&read(&document)) {
                 if !is_followed(&document, &block) && !is_commands(&block) && !is_other(&document, &block) {
                     unknown.push(format!("{document}:{}: {}", block.line, block.steps[0].command));
@@ -161,7 +145,7 @@ mod tests {
 
     #[test]
     fn no_prompt_is_hidden_where_nobody_follows_it() {
-        for document in documents(Path::new("")) {
+        for document in documents() {
             let text = read(&document);
             let prompts = text.lines().filter(|line| line.trim_start().starts_with("$ ")).count();
             let blocks = transcript::blocks(&text);
@@ -173,7 +157,7 @@ mod tests {
     #[test]
     fn no_output_is_hidden_in_a_fence_of_another_kind() {
         let mut texts = Vec::new();
-        for document in documents(Path::new("")) {
+        for document in documents() {
             let text = read(&document);
             let fences = text.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
             // Every second one closes.
