@@ -16,10 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use dra_kubeletplugin::{
-    ClaimUid, ContainerEdits, Mount,
-    state::{self, StateLocation},
-};
+use dra_kubeletplugin::{ClaimUid, ContainerEdits, Mount, state::StateLocation};
 use nvidia_nvml::ComputeMode;
 use tokio::{
     process::Command,
@@ -30,6 +27,7 @@ use tokio::{
 use crate::{
     driver_root::DriverRoot,
     hardware::{Hardware, HardwareError},
+    records::Records,
 };
 use place::Place;
 
@@ -106,22 +104,22 @@ impl Mps {
     }
 
     /// Ends what no claim has any more, and starts daemons again that have ended by themselves, as long as this driver runs.
-    pub(crate) async fn follow(self, location: StateLocation, interval: Duration) {
+    pub(crate) async fn follow(self, records: Records, interval: Duration) {
         let mut swept = false;
         loop {
-            swept = swept || is_fine(self.sweep(&location).await);
+            swept = swept || is_fine(self.sweep(&records).await);
             is_fine(self.look_after().await);
             sleep(interval).await;
         }
     }
 
-    async fn sweep(&self, location: &StateLocation) -> anyhow::Result<()> {
+    async fn sweep(&self, records: &Records) -> anyhow::Result<()> {
         if self.books()?.is_empty() {
             return Ok(());
         }
         // What is prepared meanwhile waits: its record is there before its daemon.
         let _turn = self.turn().await?;
-        let records = state::show(location).await?.snapshot.records;
+        let records = records.read().await?;
         let has_claim = |daemon: &Daemon| records.iter().any(|record| record.uid.as_str() == daemon.claim);
         let mut outcome = Ok(());
         for (place, daemon) in self.books()?.iter().filter(|(_, daemon)| !has_claim(daemon)) {

@@ -46,7 +46,11 @@ impl Records {
         Ok(self.read().await?.iter().any(uses))
     }
 
-    async fn read(&self) -> anyhow::Result<Vec<RecordState>> {
+    /// All of them.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) async fn read(&self) -> anyhow::Result<Vec<RecordState>> {
         Ok(state::show(&self.0).await?.snapshot.records)
     }
 }

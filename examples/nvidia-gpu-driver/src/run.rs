@@ -43,11 +43,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         records: records.clone(),
         check_processes: options.devices.check_processes,
     };
-    let state = records.0.clone();
     let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
     let offered = Offered {
         sysfs: options.sysfs.clone(),
-        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records)),
+        dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records.clone())),
         passthrough: options.devices.passthrough,
     };
     let (node, reports) = Node::new(hardware, offered, health, inventories);
@@ -57,7 +56,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     tracing::info!("serving the kubelet");
     let place = Place { pool, wishes: handle.wishes(), health: handle.health(), taints: handle.taints() };
     let mut following = tokio::spawn(node.follow(place, reports, interval));
-    let daemons = tokio::spawn(mps.follow(state, interval));
+    let daemons = tokio::spawn(mps.follow(records, interval));
     let mut crashed = false;
     let end = async {
         tokio::select! {

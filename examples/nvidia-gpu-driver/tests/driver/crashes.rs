@@ -28,13 +28,6 @@ fn crash_at(rig: &Rig, function: &str, moment: Moment) {
         .unwrap();
 }
 
-async fn revive(rig: &mut Rig) {
-    rig.wait_dead().await;
-    rig.fake.change(|machine| machine.faults.crash.clear()).unwrap();
-    rig.start();
-    rig.kubelet.wait_registered(DRIVER, PATIENCE).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_crash_while_a_partition_is_made_leaves_one_if_it_is_still_wanted_and_none_if_not() {
     let mut rig = rig().await;
@@ -45,7 +38,7 @@ async fn a_crash_while_a_partition_is_made_leaves_one_if_it_is_still_wanted_and_
         let scheduled = rig.pod(&format!("pod-{number}"), "mig.nvidia.com", "", "").await;
         crash_at(&rig, function, moment);
         rig.prepare(&scheduled.pod).await.expect_err(&what);
-        revive(&mut rig).await;
+        rig.revive().await;
         let prepared = rig.prepare_in_the_end(&scheduled.pod).await;
         let made = rig.instances();
         assert_eq!(made.iter().map(|(_, computes)| *computes).collect::<Vec<_>>(), [1], "{what}: {made:?}");
@@ -67,7 +60,7 @@ async fn a_crash_while_a_partition_is_removed_leaves_none() {
         assert_eq!(rig.instances().len(), 1, "{what}");
         crash_at(&rig, function, moment);
         rig.kubelet.unprepare_pod(&prepared).await.expect_err(&what);
-        revive(&mut rig).await;
+        rig.revive().await;
         rig.unprepare_in_the_end(&prepared).await;
         assert_eq!(rig.instances(), [], "{what}");
     }
@@ -88,7 +81,7 @@ async fn a_partition_that_a_crash_has_left_is_removed_at_the_next_start_even_if_
         rig.wait_dead().await;
         rig.lose_records();
         rig.forget(&name);
-        revive(&mut rig).await;
+        rig.revive().await;
         rig.wait_for_no_partition(&what).await;
         rig.reset_hardware();
     }
@@ -101,7 +94,7 @@ async fn a_partition_that_a_crash_has_left_is_removed_at_the_next_start_even_if_
         rig.wait_dead().await;
         rig.lose_records();
         rig.forget("pod");
-        revive(&mut rig).await;
+        rig.revive().await;
         rig.wait_for_no_partition(&what).await;
     }
 }

@@ -258,12 +258,12 @@ async fn a_crash_at_any_step_leaves_no_daemon_but_that_of_a_claim() {
     for moment in [Moment::Before, Moment::After] {
         crash(&rig, moment);
         rig.prepare(&scheduled.pod).await.unwrap_err();
-        revive(&mut rig).await;
+        rig.revive().await;
         let prepared = rig.prepare_in_the_end(&scheduled.pod).await;
         let pid = daemon(&rig).await;
         crash(&rig, moment);
         rig.kubelet.unprepare_pod(&prepared).await.unwrap_err();
-        revive(&mut rig).await;
+        rig.revive().await;
         rig.unprepare_in_the_end(&prepared).await;
         nothing_is_left(&rig, pid);
     }
@@ -279,7 +279,7 @@ async fn a_daemon_that_was_being_started_or_ended_by_a_driver_that_died_is_found
     outcome.unwrap_err();
     assert!(!folders(&rig).is_empty(), "there is nothing to find");
     fs::remove_file(mute).unwrap();
-    revive(&mut rig).await;
+    rig.revive().await;
 
     let prepared = rig.prepare_in_the_end(&scheduled.pod).await;
     let pid = daemon(&rig).await;
@@ -289,7 +289,7 @@ async fn a_daemon_that_was_being_started_or_ended_by_a_driver_that_died_is_found
         tokio::join!(rig.kubelet.unprepare_pod(&prepared), kill_when_told(&rig, "quit", before));
     outcome.unwrap_err();
     fs::remove_file(deaf).unwrap();
-    revive(&mut rig).await;
+    rig.revive().await;
     rig.unprepare_in_the_end(&prepared).await;
     nothing_is_left(&rig, pid);
 }
@@ -298,13 +298,6 @@ async fn a_daemon_that_was_being_started_or_ended_by_a_driver_that_died_is_found
 async fn kill_when_told(rig: &Rig, text: &str, before: usize) {
     wait(rig, text, || (count(rig, text) > before).then_some(())).await;
     kill(rig.pid(), Signal::SIGKILL).unwrap();
-}
-
-async fn revive(rig: &mut Rig) {
-    rig.wait_dead().await;
-    rig.fake.change(|machine| machine.faults.crash.clear()).unwrap();
-    rig.start();
-    rig.kubelet.wait_registered(DRIVER, PATIENCE).await.unwrap();
 }
 
 #[tokio::test]

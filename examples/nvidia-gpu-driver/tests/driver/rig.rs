@@ -133,6 +133,14 @@ impl Rig {
         self.process = None;
     }
 
+    /// Starts the driver again once it has died by itself; from then on it does not.
+    pub(crate) async fn revive(&mut self) {
+        self.wait_dead().await;
+        self.fake.change(|machine| machine.faults.crash.clear()).unwrap();
+        self.start();
+        self.kubelet.wait_registered(DRIVER, PATIENCE).await.unwrap();
+    }
+
     /// The root of NVIDIA's driver.
     pub(crate) fn root(&self) -> PathBuf {
         self.folders.root().join("root")
