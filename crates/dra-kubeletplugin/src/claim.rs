@@ -80,14 +80,8 @@ pub struct AllocatedDevice {
 
 impl AllocatedDevice {
     /// A device of a claim that another program has prepared: which request it answers is not known.
-    pub(crate) fn adopted(device: DeviceRef) -> Self {
-        Self {
-            request: String::new(),
-            device,
-            share_id: None,
-            admin_access: false,
-            consumed_capacity: BTreeMap::new(),
-        }
+    pub(crate) fn adopted(device: DeviceRef, share_id: Option<String>, admin_access: bool) -> Self {
+        Self { request: String::new(), device, share_id, admin_access, consumed_capacity: BTreeMap::new() }
     }
 
     /// The request as the result names it: `gpu`, or `gpu/large` if one of several alternatives was chosen.

@@ -1,17 +1,24 @@
 //! The claims of this node: what the kubelet asks for, done once, recorded, and undone.
 //!
-//! One prepare is followed through `prepare` (the order of the steps), `states` (the decisions), `store` and `record`
-//! (what is on disk), `cdi` and `metadata` (what the container gets), `index` (who holds which device), `board` (which call waits for
-//! which) and `locks` (between processes).
+//! `prepare` and `unprepare` are what the kubelet asks for; `recover` what a start does about what was left, `collect` what is
+//! done for claims that are gone, `release` what a person asks for. They share `stored` (what there is of a claim), `undo`
+//! (the one way out), `calls` (how the driver is called) and `locks`; `states` has the decisions, `record` and `store` what
+//! is on disk, `cdi` and `metadata` what the container gets, `index` who holds which device, `board` which call waits for
+//! which. Order of what is held: claim, devices, place in the driver, admission.
 
 mod adopt;
 mod board;
+mod calls;
 mod cdi;
 mod collect;
+mod complete;
+mod deadlines;
 mod failure;
+mod files;
 mod give_way;
 mod index;
 mod instance;
+mod journal;
 mod keyed;
 mod locks;
 mod lookup;
@@ -27,10 +34,11 @@ mod release;
 mod repair;
 mod states;
 mod store;
+mod stored;
+mod undo;
 mod unprepare;
 
 use std::{
-    collections::HashMap,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -43,12 +51,15 @@ use crate::file_threads::run as spawn_blocking;
 use model::spawn_blocking;
 
 use board::Board;
+use calls::DriverCalls;
+use collect::GoneClocks;
 use dra_cdi::{Directory, FileId, Kind};
 use dra_resourceslice::DriverName;
 use tokio::{
-    sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch},
+    sync::{RwLock, watch},
     time::Instant,
 };
+use tokio_util::task::TaskTracker;
 
 pub(crate) use failure::Failure;
 pub(crate) use give_way::GoHelper;
@@ -60,6 +71,7 @@ pub(crate) use memory::ClaimCounts;
 use memory::Memory;
 pub(crate) use metadata_files::MetadataFiles;
 pub(crate) use record::{AnsweredDevice, Record};
+use recover::Recovery;
 pub(crate) use repair::{DamagedRecord, any_records, damaged_records, lock_claim, tell_of_change};
 pub(crate) use states::Phase;
 use store::Store;
@@ -68,8 +80,8 @@ pub(crate) use store::{Content, FileRecords, Found, RecordFile, Records, record_
 
 use crate::{
     background::TellError,
+    claim::DeviceRef,
     claim_status::StatusWriter,
-    file_threads,
     lock::{FileLock, LockError},
     mutex::locked,
     names::ClaimUid,
@@ -81,7 +93,7 @@ pub(crate) const NOBODY_WRITES_FOR: Duration = Duration::from_secs(60);
 
 /// Everything about the claims of one driver on one node.
 pub(crate) struct Claims<P: DriverPlugin> {
-    plugin: Arc<P>,
+    calls: DriverCalls<P>,
     tell: TellError,
     lookup: Lookup,
     disk: Disk,
@@ -96,11 +108,10 @@ pub(crate) struct Claims<P: DriverPlugin> {
     board: Board,
     locks: Locks,
     instance: Arc<Instance>,
-    parallel: Arc<Semaphore>,
-    /// Since when claims have been seen gone, by those whose collection waits.
-    gone: Mutex<HashMap<ClaimUid, Instant>>,
-    /// Whether what an earlier boot left has been undone; no prepare is served before.
-    recovered: watch::Sender<bool>,
+    /// For how long claims have been gone whose collection waits.
+    gone: Mutex<GoneClocks>,
+    /// How far the start is with what was left; no prepare is served before it is done.
+    recovery: watch::Sender<Recovery>,
 }
 
 /// What [`Claims`] is made of.
@@ -144,37 +155,46 @@ impl<P: DriverPlugin> Claims<P> {
         let _admission = locks.admission(deadline).await?;
         config.instance.count_start(pod_uid)?;
         let (records, boot) = (config.records, boot_id.to_owned());
-        let (cdi, alone) = (config.cdi.clone(), config.instance.is_alone()?);
+        let (cdi, alone, reading) =
+            (config.cdi.clone(), config.instance.is_alone()?, config.instance.before_reading()?);
         let opened = spawn_blocking(move || {
             let store = records.of_boot(&boot)?;
             let older = records.of_other_boots(&boot)?;
             let older_than = if alone { Duration::ZERO } else { NOBODY_WRITES_FOR };
             for store in older.iter().chain([&store]) {
-                store.sweep_leftovers(older_than)?;
+                // They are in nothing's way, and the next round tries again.
+                if let Err(error) = store.sweep_leftovers(older_than) {
+                    tracing::warn!(%error, "what interrupted writes have left could not be removed");
+                }
             }
             let memory = Memory::read(&*store, &older, &cdi)?;
             Ok::<_, StoreError>((store, older, memory))
         });
         let (store, older, memory) =
             opened.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-        config.instance.have_read()?;
-        let permits = Arc::new(Semaphore::new(file_threads::THREADS));
+        config.instance.have_read(reading);
         Ok(Self {
-            plugin: config.plugin,
+            calls: DriverCalls::new(config.plugin, config.max_parallel),
             tell: config.tell,
             lookup: config.lookup,
             driver: config.driver,
             status: config.status,
-            disk: Disk { store, older, cdi: config.cdi, metadata: MetadataFiles::in_folder(data), permits },
+            disk: Disk {
+                store,
+                older,
+                cdi: config.cdi,
+                metadata: MetadataFiles::in_folder(data),
+                #[cfg(test)]
+                gate: Arc::new(tokio::sync::Semaphore::new(crate::file_threads::THREADS)),
+            },
             kind: config.kind,
             memory: Mutex::new(memory),
             changes: RwLock::default(),
             board: Board::default(),
             locks,
             instance: config.instance,
-            parallel: Arc::new(Semaphore::new(config.max_parallel.max(1))),
             gone: Mutex::default(),
-            recovered: watch::Sender::new(false),
+            recovery: watch::Sender::new(Recovery::Undoing),
         })
     }
 
@@ -199,10 +219,11 @@ impl<P: DriverPlugin> Claims<P> {
             return Ok(());
         }
         let _alone = self.changes.write().await;
-        let older = self.disk.older.clone();
+        let (older, reading) = (self.disk.older.clone(), self.instance.before_reading()?);
         let memory = self.disk.run(move |store, cdi| Ok(Memory::read(store, &older, cdi)?)).await?;
         *self.memory() = memory;
-        Ok(self.instance.have_read()?)
+        self.instance.have_read(reading);
+        Ok(())
     }
 
     /// The admission lock, with memory as the records are.
@@ -212,9 +233,25 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(admission)
     }
 
-    /// The right to keep the driver busy.
-    async fn driver_permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        Arc::clone(&self.parallel).acquire_owned().await.map_err(|_| Failure::Stopping)
+    /// Waits for devices of the claim. The caller has its lock.
+    async fn lock_devices<'a>(
+        &self,
+        claim: &ClaimUid,
+        devices: impl Iterator<Item = &'a DeviceRef>,
+        deadline: Instant,
+    ) -> Result<Vec<locks::Held>, Failure> {
+        self.locks.devices(devices, deadline).await.map_err(|(device, error)| match error {
+            LockError::Busy { .. } => {
+                let holders = self.memory().others(claim, &device);
+                Failure::DeviceBusy { device, holders }
+            }
+            error @ LockError::Io { .. } => error.into(),
+        })
+    }
+
+    /// Has all work on claims: to wait for what is under way.
+    pub(crate) fn work(&self) -> TaskTracker {
+        self.calls.tracker()
     }
 }
 
@@ -225,7 +262,9 @@ struct Disk {
     older: Vec<Arc<dyn Store>>,
     cdi: Directory,
     metadata: MetadataFiles,
-    permits: Arc<Semaphore>,
+    /// Lets the model test stop an instance before its next piece of file work.
+    #[cfg(test)]
+    gate: Arc<tokio::sync::Semaphore>,
 }
 
 impl Disk {
@@ -234,11 +273,14 @@ impl Disk {
         &self,
         work: impl FnOnce(&dyn Store, &Directory) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Failure::Stopping)?;
+        #[cfg(test)]
+        let gate = Arc::clone(&self.gate).acquire_owned().await;
         let (store, cdi) = (Arc::clone(&self.store), self.cdi.clone());
         let span = tracing::Span::current();
         let done = spawn_blocking(move || {
-            let (_permit, _entered) = (permit, span.entered());
+            let _entered = span.entered();
+            #[cfg(test)]
+            let _gate = gate;
             work(&*store, &cdi)
         });
         done.await.map_err(|_| Failure::Stopping)?

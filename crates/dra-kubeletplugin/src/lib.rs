@@ -30,6 +30,7 @@ mod plugin;
 mod prepared;
 mod publishing;
 mod registration;
+mod regular_file;
 mod server;
 pub mod signals;
 mod socket;
@@ -51,7 +52,7 @@ pub use {k8s_openapi, kube, prometheus_client};
 #[cfg(feature = "rustls-tls")]
 pub use crate::client::{ClientError, client, client_from};
 pub use crate::{
-    adopt::{Adopt, AdoptedClaim},
+    adopt::{Adopt, AdoptedClaim, AdoptedDevice},
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
     claim_status::{DeviceStatus, InvalidStatus},
     claims::StoreError,

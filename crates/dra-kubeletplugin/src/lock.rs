@@ -8,7 +8,7 @@ mod look;
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -82,16 +82,22 @@ pub(crate) async fn lock(
     deadline: Instant,
 ) -> Result<FileLock, LockError> {
     // One descriptor for each lock: with a shared one a second holder would get in, and one unlock would free both.
-    let file = LockFile::open(path)?;
+    let mut file = LockFile::open(path)?;
     let mut pause = Duration::from_millis(5);
-    while !file.try_lock(span, mode)? {
+    loop {
+        let locked = file.try_lock(span, mode)?;
+        // A lock on a file that was replaced keeps nothing out.
+        match (file.is_current()?, locked) {
+            (true, true) => return Ok(FileLock(file)),
+            (true, false) => {}
+            (false, _) => file = LockFile::open(path)?,
+        }
         if Instant::now() >= deadline {
             return Err(LockError::Busy { path: path.to_owned() });
         }
         tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         pause = (pause * 2).min(Duration::from_millis(50));
     }
-    Ok(FileLock(file))
 }
 
 impl FileLock {
@@ -118,6 +124,16 @@ impl LockFile {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.map_err(|source| LockError::Io { path: path.to_owned(), source })?;
         Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Whether the file is still the one of its name: it may have been removed and made again since it was opened.
+    fn is_current(&self) -> Result<bool, LockError> {
+        let opened = self.file.metadata().map_err(|source| self.fail(source))?;
+        match fs::metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(self.fail(source)),
+        }
     }
 
     /// Takes a lock if nobody else has one in its way.
@@ -150,7 +166,7 @@ impl LockFile {
 
     /// What the file says.
     pub(crate) fn read_note(&self) -> Result<String, LockError> {
-        fs::read_to_string(&self.path).map_err(|source| self.fail(source))
+        crate::regular_file::read_text(&self.path).map_err(|source| self.fail(source))
     }
 
     /// Leaves a note in the file, for whoever meets a lock.
@@ -258,6 +274,25 @@ mod tests {
         assert!(two.try_lock(Span::byte(5), Mode::Exclusive).unwrap());
         drop(two);
         assert!(one.is_free(Span::byte(5)).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_taken_on_the_file_that_has_the_name_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("l");
+        let replace = || {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, "").unwrap();
+        };
+        let held = take(&path, Mode::Exclusive).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let (waiter, ()) = tokio::join!(lock(&path, Span::WHOLE, Mode::Exclusive, deadline), async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            replace();
+        });
+        let _waiter = waiter.unwrap();
+        assert!(take(&path, Mode::Exclusive).await.is_err(), "the waiter has the file that is there now");
+        drop(held);
     }
 
     #[tokio::test]

@@ -113,7 +113,15 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
     let addresses = listeners.iter().map(OperationsListener::address).collect();
     let served = serve_operations(listeners, &operations)?;
     guard.disarm();
-    let parts = Parts { registrar, registrar_end, dra, turns, served, stop_within: options.stop_within };
+    let parts = Parts {
+        registrar,
+        registrar_end,
+        dra,
+        work: claims.work(),
+        turns,
+        served,
+        stop_within: options.stop_within,
+    };
     let main = tokio::spawn(parts.run(stop.clone()));
     Ok(Handle { publisher, health, registration, operations, addresses, stop, main })
 }

@@ -7,7 +7,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     error::RunError, operations::OperationsServer, own_thread::ServerEnd, registration::RegistrationServer,
@@ -23,6 +23,8 @@ pub(crate) struct Parts {
     pub(crate) registrar: RegistrationServer,
     pub(crate) registrar_end: ServerEnd,
     pub(crate) dra: DraServer,
+    /// All work on claims: what calls of the kubelet have begun, and what the plugin has begun itself.
+    pub(crate) work: TaskTracker,
     /// Ends once this instance does not publish any more.
     pub(crate) turns: JoinHandle<()>,
     /// Metrics and probes.
@@ -60,7 +62,14 @@ impl Parts {
     async fn take_down(mut self) {
         let deadline = Instant::now() + self.stop_within.saturating_sub(LAST_STEPS);
         // What has not ended by then is told and cut by the next step.
-        let _ = timeout_at(deadline, self.dra.idle()).await;
+        self.work.close();
+        let _ = timeout_at(deadline, join(self.dra.idle(), self.work.wait())).await;
+        if !self.work.is_empty() {
+            tracing::warn!(
+                claims = self.work.len(),
+                "the driver is still at work on claims; their locks are kept until it ends, or the process does"
+            );
+        }
         join(drop_elsewhere(self.registrar), self.dra.drain(deadline)).await;
         drop(self.dra);
         // It has begun to end with the first of these steps. If it needs longer it goes on, if the process does.
@@ -104,6 +113,7 @@ mod tests {
             registrar,
             registrar_end,
             dra,
+            work: TaskTracker::new(),
             turns,
             served: Vec::new(),
             stop_within: Duration::from_secs(5),

@@ -1,48 +1,62 @@
 //! Takes over what another driver program has prepared.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Claims, Failure, prepare::panicked, record::Record, states::Phase};
+use super::{Claims, Failure, record::Record, states::Phase};
 use crate::{
-    adopt::{Adopt, AdoptedClaim},
+    adopt::{Adopt, AdoptedClaim, AdoptedDevice},
     claim::{AllocatedDevice, Allocation, ClaimRef},
     names::ClaimUid,
     plugin::DriverPlugin,
 };
 
+/// How long to wait for a claim, for a place, and for admission.
+const TIMEOUT: Duration = Duration::from_secs(45);
+
 impl<P: DriverPlugin> Claims<P> {
-    /// Makes records of all claims that the driver knows of and we do not.
-    pub(super) async fn adopt_all(&self, deadline: Instant) -> Result<(), Failure> {
-        let plugin = Arc::clone(&self.plugin);
-        let adopted = tokio::spawn(async move { plugin.adopt(Adopt::All).await }).await;
-        let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
-        for uid in adopted.into_iter().map(|claim| claim.uid) {
-            if !self.load(&uid).await?.has_no_devices() {
-                continue;
-            }
-            // The claim may be on its way out already: asked again with its lock, the driver knows.
-            let _held = self.locks.claim(&uid, deadline).await?;
-            if self.load(&uid).await?.has_no_devices() {
-                self.adopt_one(&uid, deadline).await?;
-            }
+    /// Makes records of all claims that the driver knows and that have none. One that fails keeps no other from it.
+    pub(super) async fn adopt_all(self: &Arc<Self>) -> Result<(), Failure> {
+        let question = |plugin: Arc<P>| async move { plugin.adopt(Adopt::All).await };
+        let adopted = self.calls.ask("adopt", Instant::now() + TIMEOUT, question).await?;
+        let mut all = Ok(());
+        for claim in adopted {
+            let recorded = self.adopt_unrecorded(claim.uid).await;
+            all = all.and(recorded);
         }
-        Ok(())
+        all
     }
 
-    /// Asks the driver about one claim of which no record tells any devices. The caller has the claim's lock.
+    async fn adopt_unrecorded(self: &Arc<Self>, uid: ClaimUid) -> Result<(), Failure> {
+        if !self.load(&uid).await?.has_no_devices() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + TIMEOUT;
+        let held = self.lock_claim(&uid, deadline).await?;
+        let this = Arc::clone(self);
+        let work = async move {
+            let _held = held;
+            // It may be on its way out already: asked again with the claim's lock, the driver knows.
+            if this.load(&uid).await?.has_no_devices() {
+                this.adopt_one(&uid, deadline).await?;
+            }
+            Ok(())
+        };
+        self.calls.work("adopt", work).await
+    }
+
+    /// Asks the driver about one claim of which no record has any devices. The caller has the claim's lock.
     pub(super) async fn adopt_one(
         &self,
         uid: &ClaimUid,
         deadline: Instant,
     ) -> Result<Option<Record>, Failure> {
-        let plugin = Arc::clone(&self.plugin);
         let wanted = uid.clone();
-        let adopted = tokio::spawn(async move { plugin.adopt(Adopt::Claim(&wanted)).await }).await;
-        let adopted = adopted.map_err(|error| panicked("adopt", error))?.map_err(Failure::Driver)?;
+        let question = |plugin: Arc<P>| async move { plugin.adopt(Adopt::Claim(&wanted)).await };
+        let adopted = self.calls.ask("adopt", deadline, question).await?;
         let Some(claim) = adopted.into_iter().find(|claim| claim.uid == *uid) else { return Ok(None) };
-        // Nobody may be given its devices while the record is on its way.
+        // No claim may be given its devices while the record is on its way.
         let _admission = self.up_to_date(deadline).await?;
         self.record_adopted(claim).await.map(Some)
     }
@@ -53,8 +67,11 @@ impl<P: DriverPlugin> Claims<P> {
             state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
         let (namespace, name) = adopted.name.unwrap_or_default();
         let claim = ClaimRef::new(namespace, name, adopted.uid);
-        let results = adopted.devices.into_iter().map(AllocatedDevice::adopted).collect();
-        let allocation = Allocation { results, ..Allocation::default() };
+        let results = adopted.devices.into_iter().map(|device| {
+            let AdoptedDevice { device, share_id, admin_access } = device;
+            AllocatedDevice::adopted(device, share_id, admin_access)
+        });
+        let allocation = Allocation { results: results.collect(), ..Allocation::default() };
         let record = Record {
             completed: true,
             adopted: true,

@@ -1,6 +1,9 @@
-//! Who is about to do what with a claim: how an unprepare gets past a prepare that is waiting or running.
+//! The calls for each claim: how an unprepare gets past a prepare that is waiting or running.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -10,74 +13,58 @@ use crate::mutex::locked;
 use crate::names::ClaimUid;
 
 /// The claims that calls are at work on, or waiting for.
-pub(crate) type Board = Keyed<ClaimUid, Place>;
+pub(super) type Board = Keyed<ClaimUid, ClaimCalls>;
 
-/// One caller's view of a claim's place on the board.
-pub(crate) type PlaceRef = Interest<ClaimUid, Place>;
+/// One caller's view of the calls for a claim.
+pub(super) type ClaimCallsRef = Interest<ClaimUid, ClaimCalls>;
 
 /// What is known of the calls for one claim.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Mutex<Calls>);
+pub(super) struct ClaimCalls(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Calls {
-    /// Unprepares that have asked for the claim so far.
-    unprepares: u64,
-    running: Option<Running>,
+struct State {
+    /// For the prepares that have come since the last unprepare; the next unprepare cancels it.
+    superseded: CancellationToken,
+    /// The call that the driver is working on, and since when.
+    running: Option<(&'static str, Instant)>,
 }
 
-/// A prepare that the driver is working on.
-#[derive(Clone, Debug)]
-struct Running {
-    cancel: CancellationToken,
-    since: Instant,
-}
-
-/// Marks a prepare as running until it is dropped.
+/// Marks a call of the driver as running until it is dropped.
 #[derive(Debug)]
-pub(crate) struct RunningMark {
-    place: PlaceRef,
-}
+pub(super) struct RunningMark(ClaimCallsRef);
 
-impl Place {
-    /// How many unprepares have asked so far: a prepare that finds more after waiting is not wanted any more.
-    pub(crate) fn unprepares(&self) -> u64 {
-        locked(&self.0).unprepares
+impl ClaimCalls {
+    /// Cancelled once an unprepare asks for the claim: a prepare that came before is not wanted any more.
+    pub(super) fn superseded(&self) -> CancellationToken {
+        self.state().superseded.clone()
     }
 
-    /// Announces an unprepare: waiting prepares give up, a running one is told so.
-    pub(crate) fn announce_unprepare(&self) {
-        let mut calls = locked(&self.0);
-        calls.unprepares += 1;
-        if let Some(running) = &calls.running {
-            running.cancel.cancel();
-        }
+    /// Announces an unprepare: waiting prepares give up, a running one learns of it.
+    pub(super) fn announce_unprepare(&self) {
+        std::mem::take(&mut self.state().superseded).cancel();
     }
 
-    /// For how long a prepare has been running.
-    pub(crate) fn running_for(&self) -> Option<Duration> {
-        locked(&self.0).running.as_ref().map(|running| running.since.elapsed())
+    /// Which call of the driver is running, and for how long.
+    pub(super) fn running(&self) -> Option<(&'static str, Duration)> {
+        self.state().running.map(|(call, since)| (call, since.elapsed()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.0)
     }
 }
 
 impl RunningMark {
-    /// Says that the driver is at work; `cancel` is cancelled when an unprepare asks, also if one has since `seen`
-    /// unprepares were counted.
-    pub(crate) fn new(place: PlaceRef, cancel: CancellationToken, seen: u64) -> Self {
-        {
-            let mut calls = locked(&place.0);
-            if calls.unprepares != seen {
-                cancel.cancel();
-            }
-            calls.running = Some(Running { cancel, since: Instant::now() });
-        }
-        Self { place }
+    pub(super) fn new(calls: ClaimCallsRef, call: &'static str) -> Self {
+        calls.state().running = Some((call, Instant::now()));
+        Self(calls)
     }
 }
 
 impl Drop for RunningMark {
     fn drop(&mut self) {
-        locked(&self.place.0).running = None;
+        self.0.state().running = None;
     }
 }
 
@@ -86,29 +73,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_unprepare_is_seen_by_waiting_and_running_prepares() {
+    async fn an_unprepare_supersedes_the_prepares_that_came_before_it_and_no_other() {
         let board = Board::default();
         let uid = "a".parse().unwrap();
         let (prepare, unprepare) = (board.get(&uid), board.get(&uid));
-        let before = prepare.unprepares();
-        let cancel = CancellationToken::new();
-        let mark = RunningMark::new(board.get(&uid), cancel.clone(), before);
-        assert!(unprepare.running_for().is_some());
+        let before = prepare.superseded();
+        let mark = RunningMark::new(board.get(&uid), "prepare");
+        assert_eq!(unprepare.running().map(|(call, _)| call), Some("prepare"));
         unprepare.announce_unprepare();
-        assert!(cancel.is_cancelled());
-        assert_ne!(prepare.unprepares(), before);
+        assert!(before.is_cancelled());
+        assert!(!prepare.superseded().is_cancelled());
         drop(mark);
-        assert!(unprepare.running_for().is_none());
-    }
-
-    #[tokio::test]
-    async fn an_unprepare_just_before_the_driver_is_called_is_not_lost() {
-        let board = Board::default();
-        let place = board.get(&"a".parse().unwrap());
-        let seen = place.unprepares();
-        place.announce_unprepare();
-        let cancel = CancellationToken::new();
-        let _mark = RunningMark::new(place, cancel.clone(), seen);
-        assert!(cancel.is_cancelled());
+        assert!(unprepare.running().is_none());
     }
 }

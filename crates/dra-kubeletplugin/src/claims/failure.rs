@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use super::{cdi::BadAnswer, index::Held, lookup::LookupError, store::StoreError};
-use crate::{config::ConfigError, lock::LockError, names::InvalidUid, plugin::PluginError};
+use crate::{
+    claim::{ClaimRef, DeviceRef},
+    config::ConfigError,
+    lock::LockError,
+    names::InvalidUid,
+    plugin::PluginError,
+};
 
 /// A failure that belongs to one claim.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +42,22 @@ pub(crate) enum Failure {
     Undo(#[source] Box<Self>),
     #[error("given up: the claim is to be unprepared")]
     Superseded,
-    #[error("prepare is still running since {} s", .0.as_secs())]
-    StillRunning(Duration),
+    #[error("what an earlier boot left of this claim could not be undone: {0}")]
+    OlderBoot(#[source] Box<Self>),
+    #[error("{call} is still running since {} s", since.as_secs())]
+    StillRunning { call: &'static str, since: Duration },
     #[error("another call for this claim is still at work")]
     Busy,
+    #[error("the driver is still at work on device {device} for {}", names(holders))]
+    DeviceBusy { device: DeviceRef, holders: Vec<ClaimRef> },
+    #[error("the driver is busy with {calls} other calls, as many as it takes at once")]
+    NoPlace { calls: usize },
+    #[error("the driver has not answered {call} within {} s", after.as_secs())]
+    NoAnswer { call: &'static str, after: Duration },
+    #[error("not done within {} s; its devices stay held", .0.as_secs())]
+    NotUndoneWithin(Duration),
+    #[error("given up: the caller waits no more")]
+    Abandoned,
     #[error(
         "the record of this claim has format {format}, this version knows formats up to {known}: a newer version of the driver has prepared it"
     )]
@@ -50,6 +68,10 @@ pub(crate) enum Failure {
     Damaged { record: String },
     #[error("claims of the boot before are still being undone")]
     Recovering,
+    #[error(
+        "it is not known yet which devices are held by claims of the program before this one (adopt: {last})"
+    )]
+    Adopting { last: String },
     #[error("the driver is stopping")]
     Stopping,
     #[error("{0}")]
@@ -71,15 +93,23 @@ impl Failure {
             Self::Panic { .. } => "panic",
             Self::Answer(_) => "answer",
             Self::Rollback { .. } => "rollback",
-            Self::Undo(_) => "undo",
-            Self::Superseded => "superseded",
-            Self::StillRunning(_) | Self::Busy => "busy",
+            Self::Undo(_) | Self::OlderBoot(_) | Self::NotUndoneWithin(_) => "undo",
+            Self::Superseded | Self::Abandoned => "superseded",
+            Self::StillRunning { .. } | Self::Busy | Self::DeviceBusy { .. } | Self::NoPlace { .. } => "busy",
+            Self::NoAnswer { .. } => "driver",
             Self::Newer { .. } => "newer",
             Self::Damaged { .. } => "damaged",
-            Self::Recovering => "recovering",
+            Self::Recovering | Self::Adopting { .. } => "recovering",
             Self::Stopping => "stopping",
             Self::Internal(_) => "internal",
         }
+    }
+}
+
+fn names(holders: &[ClaimRef]) -> String {
+    match holders {
+        [] => "another claim".to_owned(),
+        holders => holders.iter().map(|claim| format!("claim {claim}")).collect::<Vec<_>>().join(", "),
     }
 }
 

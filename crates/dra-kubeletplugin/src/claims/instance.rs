@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::health::Neighbours;
 use crate::lock::{FileLock, LockError, Mode, Span, lock, write_note};
-use crate::mutex::locked;
+use crate::{mutex::locked, regular_file};
 
 /// This process among the instances of the driver.
 #[derive(Debug)]
@@ -27,6 +27,10 @@ pub(crate) struct Instance {
     /// The start count at the last reading of the records that was done alone.
     read_alone_at: Mutex<Option<u64>>,
 }
+
+/// The start count before a reading of the records, if this process was alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading(Option<u64>);
 
 /// Why this process cannot join.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +53,7 @@ impl Instance {
         match lock(&path, Span::WHOLE, mode, deadline).await {
             Ok(lock) => Ok(Self { lock, number: AtomicU64::default(), read_alone_at: Mutex::default() }),
             Err(LockError::Busy { path }) => {
-                let text = std::fs::read_to_string(path).unwrap_or_default();
+                let text = regular_file::read_text(&path).unwrap_or_default();
                 let note = text.lines().nth(1).unwrap_or("it left no note").to_owned();
                 Err(JoinError::Other { note })
             }
@@ -88,11 +92,15 @@ impl Instance {
         Ok(read_at.is_some() && self.lock.is_alone()? && read_at == Some(self.starts()?))
     }
 
-    /// Notes that the records have just been read. The caller has had the admission lock since before that.
-    pub(crate) fn have_read(&self) -> Result<(), LockError> {
-        let now = if self.lock.is_alone()? { Some(self.starts()?) } else { None };
-        *locked(&self.read_alone_at) = now;
-        Ok(())
+    /// What to ask before the records are read: another instance that ends meanwhile may have changed what was read
+    /// already. The caller has the admission lock.
+    pub(crate) fn before_reading(&self) -> Result<Reading, LockError> {
+        Ok(Reading(if self.lock.is_alone()? { Some(self.starts()?) } else { None }))
+    }
+
+    /// Notes that the records have been read. The caller has had the admission lock since before that.
+    pub(crate) fn have_read(&self, reading: Reading) {
+        *locked(&self.read_alone_at) = reading.0;
     }
 
     fn starts(&self) -> Result<u64, LockError> {
@@ -103,7 +111,7 @@ impl Instance {
 /// Counts a change to the records that no instance has made, as if one had started. The caller has the admission lock.
 pub(crate) fn count_change(data: &Path) -> Result<(), LockError> {
     let path = path(data);
-    let counted = std::fs::read_to_string(&path).and_then(|text| {
+    let counted = regular_file::read_text(&path).and_then(|text| {
         let note = text.lines().nth(1).unwrap_or_default();
         write_note(&path, &format!("{}\n{note}\n", starts(&text) + 1))
     });
@@ -138,15 +146,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let one = join(folder.path(), Some("a")).await.unwrap();
         assert!(!one.trusts_memory().unwrap(), "nothing was read yet");
-        one.have_read().unwrap();
+        one.have_read(one.before_reading().unwrap());
         assert!(one.trusts_memory().unwrap());
         let two = join(folder.path(), Some("b")).await.unwrap();
         assert!(!one.trusts_memory().unwrap(), "another one lives");
-        one.have_read().unwrap();
+        let reading = one.before_reading().unwrap();
         assert_eq!((one.number(), two.number()), (1, 2));
         drop(two);
-        assert!(!one.trusts_memory().unwrap(), "another one may have written since");
-        one.have_read().unwrap();
+        one.have_read(reading);
+        assert!(!one.trusts_memory().unwrap(), "the other one may have written as the records were read");
+        one.have_read(one.before_reading().unwrap());
         assert!(one.trusts_memory().unwrap());
     }
 
@@ -154,7 +163,7 @@ mod tests {
     async fn a_change_from_outside_ends_the_trust_in_memory() {
         let folder = tempfile::tempdir().unwrap();
         let one = join(folder.path(), None).await.unwrap();
-        one.have_read().unwrap();
+        one.have_read(one.before_reading().unwrap());
         count_change(folder.path()).unwrap();
         assert!(!one.trusts_memory().unwrap());
     }

@@ -13,7 +13,7 @@
 //! it is fair, and it keeps tasks from polling against each other.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak},
     time::Duration,
@@ -98,16 +98,19 @@ impl Locks {
         self.byte(byte_of_claim(uid), deadline).await
     }
 
-    /// Waits for all of the devices, in ascending order, so that two callers never wait for each other.
+    /// Waits for all of the devices, in ascending order, so that two callers never wait for each other. With an error comes
+    /// the device that could not be locked.
     pub(crate) async fn devices(
         &self,
         devices: impl Iterator<Item = &DeviceRef>,
         deadline: Instant,
-    ) -> Result<Vec<Held>, LockError> {
-        let bytes: BTreeSet<u64> = devices.map(byte_of_device).collect();
+    ) -> Result<Vec<Held>, (DeviceRef, LockError)> {
+        let bytes: BTreeMap<u64, &DeviceRef> =
+            devices.map(|device| (byte_of_device(device), device)).collect();
         let mut held = Vec::with_capacity(bytes.len());
-        for offset in bytes {
-            held.push(self.byte(offset, deadline).await?);
+        for (offset, device) in bytes {
+            let locked = self.byte(offset, deadline).await;
+            held.push(locked.map_err(|error| (device.clone(), error))?);
         }
         Ok(held)
     }

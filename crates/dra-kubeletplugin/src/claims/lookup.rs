@@ -8,7 +8,7 @@ use kube::Api;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
-    claim::{AllocatedClaim, ClaimError, ClaimRef},
+    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef},
     plugin::ErrorChain,
 };
 
@@ -107,14 +107,18 @@ impl Lookup {
         }
     }
 
-    /// Whether the claim still exists. Only a clear answer of an API server that knows this node counts as no: one that
-    /// was restored from an empty store knows of nothing, and everything still runs.
-    pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> bool {
+    /// Whether the claim is over here: it does not exist any more, or it has none of the devices that are recorded for it. Only
+    /// a clear answer of an API server that knows this node counts: one that was restored from an empty store knows
+    /// nothing, and everything still runs.
+    pub(crate) async fn is_gone(&self, claim: &ClaimRef, recorded: &[AllocatedDevice]) -> bool {
         if check_names(claim).is_err() {
             return false;
         }
         let gone = match self.get(claim, Instant::now() + GET_LIMIT).await {
-            Ok(object) => object.metadata.uid.as_deref().is_some_and(|uid| uid != claim.uid.as_str()),
+            Ok(object) if object.metadata.uid.as_deref() == Some(claim.uid.as_str()) => {
+                !recorded.is_empty() && !has_any(&self.driver, &object, recorded)
+            }
+            Ok(object) => object.metadata.uid.is_some(),
             Err(Try::Final(LookupError::NotFound)) => true,
             Err(_) => false,
         };
@@ -160,6 +164,18 @@ fn judge(error: kube::Error) -> Try {
         },
         _ => Try::Again(ErrorChain(&error).to_string()),
     }
+}
+
+/// Whether the claim is allocated one of the devices, with whatever share of it.
+fn has_any(driver: &DriverName, claim: &ResourceClaim, devices: &[AllocatedDevice]) -> bool {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_deref());
+    results.unwrap_or_default().iter().filter(|result| result.driver == driver.as_str()).any(|result| {
+        let same = |device: &AllocatedDevice| {
+            device.pool().as_str() == result.pool && device.device().as_str() == result.device
+        };
+        devices.iter().any(same)
+    })
 }
 
 /// They become part of a URL.

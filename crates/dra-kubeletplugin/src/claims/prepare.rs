@@ -1,122 +1,242 @@
 //! Prepares one claim.
+//!
+//! The claim is fetched, then locked; what is stored of it decides what to do ([`Claims::judge`]); its devices are locked
+//! and a place in the driver is awaited; the claim is admitted and the driver called ([`Claims::prepare_fresh`]).
 
-use std::{
-    path::Path,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use dra_resourceslice::DriverName;
-use tokio::{sync::OwnedSemaphorePermit, task::JoinError, time::Instant};
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    AnsweredDevice, Claims, Disk, Failure,
-    board::RunningMark,
-    cdi, file_id,
+    AnsweredDevice, Claims, Failure,
+    board::{ClaimCallsRef, RunningMark},
+    calls::{Place, driver_point},
+    complete::Order,
+    deadlines::Deadlines,
+    index,
+    journal::Journal,
     locks::Held,
-    metadata,
+    lookup::{Fetched, LookupError},
     record::{FORMAT, Record},
     states::{OnPrepare, Phase, on_prepare},
     store::Found,
-    unprepare::Then,
+    undo::{How, Then},
 };
 use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     held::UnprepareReason,
-    mutex::locked,
-    plugin::{DriverPlugin, PluginError, PrepareContext, SaveState},
-    prepared::{Access, Prepared, PreparedDevice},
+    lock::LockError,
+    names::ClaimUid,
+    plugin::{DriverPlugin, PrepareContext},
+    prepared::Prepared,
 };
 
-/// A claim that was fetched longer ago than this before its turn came is fetched again.
+/// A claim that was fetched longer ago than this when something is decided by it is fetched again.
 const FRESH: Duration = Duration::from_secs(2);
 
+/// The right to work on a claim, and for whom.
+struct Turn {
+    deadlines: Deadlines,
+    /// Cancelled once an unprepare has come for the claim.
+    superseded: CancellationToken,
+    /// Cancelled once the caller waits no more.
+    abandoned: CancellationToken,
+    /// Names of CDI devices that the kubelet was given for an earlier allocation.
+    former_cdi: Vec<String>,
+    _held: Held,
+}
+
+/// What is to be done for a claim.
+enum Judged {
+    /// It is prepared, or there is nothing to prepare.
+    Answer(Vec<AnsweredDevice>),
+    Fresh,
+    /// The driver prepares over what is prepared.
+    Over(Box<Record>),
+}
+
+/// How a try to prepare ended.
+enum Tried {
+    Answer(Vec<AnsweredDevice>),
+    /// The claim was given other devices meanwhile.
+    Changed,
+    /// A device is held by another claim.
+    Held(Box<index::Held>),
+}
+
+impl Turn {
+    /// Waits, unless the prepare is not wanted any more.
+    async fn wait<T>(&self, wait: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.abandoned.cancelled() => Err(Failure::Abandoned),
+            done = unless_superseded(&self.superseded, wait) => done,
+        }
+    }
+}
+
+/// Waits, unless an unprepare has come for the claim.
+async fn unless_superseded<T>(
+    superseded: &CancellationToken,
+    wait: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        () = superseded.cancelled() => Err(Failure::Superseded),
+        done = wait => done,
+    }
+}
+
 impl<P: DriverPlugin> Claims<P> {
-    /// Prepares a claim, or answers as before if it is prepared. Dropped before its turn has come, it does nothing;
-    /// once begun, the work goes on without its caller.
+    /// Prepares a claim, or answers as before if it is prepared. Dropped before the driver is called, it does nothing;
+    /// after that, the work goes on without its caller.
     pub(crate) async fn prepare(
         self: &Arc<Self>,
         claim: ClaimRef,
         deadline: Instant,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
-        let place = self.board.get(&claim.uid);
-        let seen = place.unprepares();
-        self.wait_recovered(deadline).await?;
-        let mut fetched = self.lookup.fetch(&claim).await?;
-        let held = self.locks.claim(&claim.uid, deadline).await?;
-        let permit = self.driver_permit().await?;
-        if fetched.at.elapsed() > FRESH {
-            fetched = self.lookup.fetch(&claim).await?;
-        }
-        if place.unprepares() != seen {
-            return Err(Failure::Superseded);
-        }
-        let turn = Turn { seen, deadline, former_cdi: Vec::new(), _held: held, _permit: permit };
-        let work = Arc::clone(self).prepare_locked(turn, fetched.claim).in_current_span();
-        tokio::spawn(work).await.map_err(|error| panicked("prepare", error))?
+        let deadlines = Deadlines::until(deadline, Instant::now());
+        let calls = self.board.get(&claim.uid);
+        let superseded = calls.superseded();
+        let begin = async {
+            self.recovered(deadlines.wait).await?;
+            let fetched = self.fetch(&claim, deadlines.wait).await?;
+            Ok((fetched, self.lock_claim(&claim.uid, deadlines.wait).await?))
+        };
+        let (fetched, held) = unless_superseded(&superseded, begin).await?;
+        let abandoned = CancellationToken::new();
+        let _waiting: DropGuard = abandoned.clone().drop_guard();
+        let turn = Turn { deadlines, superseded, abandoned, former_cdi: Vec::new(), _held: held };
+        let work = self.calls.work("prepare", Arc::clone(self).prepare_locked(turn, fetched));
+        self.answered(&calls, deadlines, work).await
     }
 
-    /// Has the claim's turn to its end.
+    /// The outcome of work on a claim, or that the driver is still at it when the caller has to be answered.
+    pub(super) async fn answered<T>(
+        &self,
+        calls: &ClaimCallsRef,
+        deadlines: Deadlines,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        match timeout_at(deadlines.answer, work).await {
+            Ok(done) => done,
+            Err(_) => Err(still_at_work(calls)),
+        }
+    }
+
+    /// Waits for the claim's lock.
+    pub(super) async fn lock_claim(&self, uid: &ClaimUid, deadline: Instant) -> Result<Held, Failure> {
+        match self.locks.claim(uid, deadline).await {
+            Err(LockError::Busy { .. }) => Err(still_at_work(&self.board.get(uid))),
+            locked => Ok(locked?),
+        }
+    }
+
+    async fn fetch(&self, claim: &ClaimRef, deadline: Instant) -> Result<Fetched, Failure> {
+        match timeout_at(deadline, self.lookup.fetch(claim)).await {
+            Ok(fetched) => Ok(fetched?),
+            Err(_) => Err(LookupError::Unavailable { last: "no answer".to_owned() }.into()),
+        }
+    }
+
+    /// Owns the claim's lock to its end.
     async fn prepare_locked(
         self: Arc<Self>,
         mut turn: Turn,
-        claim: AllocatedClaim,
+        fetched: Fetched,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
-        let (found, _) = self.find(claim.uid(), Then::Prepare, turn.deadline).await?;
-        let stored = match found {
+        let mut fetched = self.refreshed(&turn, fetched).await?;
+        let mut collected = false;
+        loop {
+            let over = match self.judge(&mut turn, &fetched.claim).await? {
+                Judged::Answer(answer) => return Ok(answer),
+                Judged::Fresh => None,
+                Judged::Over(record) => Some(*record),
+            };
+            match self.try_prepare(&turn, &mut fetched, over).await? {
+                Tried::Answer(answer) => return Ok(answer),
+                Tried::Changed => {}
+                // A holder that only waits to be collected may be gone after this.
+                Tried::Held(held) if !collected => {
+                    collected = true;
+                    turn.wait(async { Ok(self.collect_holder(&held.holder, turn.deadlines.wait).await) })
+                        .await?;
+                }
+                Tried::Held(held) => return Err(self.held_by(held)),
+            }
+        }
+    }
+
+    /// The claim as it was no longer than a moment ago. An unprepare does not wait for that: it ends the wait for an API
+    /// server that does not answer.
+    async fn refreshed(&self, turn: &Turn, fetched: Fetched) -> Result<Fetched, Failure> {
+        if fetched.at.elapsed() <= FRESH {
+            return Ok(fetched);
+        }
+        let claim = fetched.claim.claim_ref().clone();
+        turn.wait(self.fetch(&claim, turn.deadlines.wait.max(Instant::now() + FRESH))).await
+    }
+
+    /// Decides by what is stored of the claim, and undoes what is in its way.
+    async fn judge(&self, turn: &mut Turn, claim: &AllocatedClaim) -> Result<Judged, Failure> {
+        let found = self.find(claim.claim_ref(), Then::Prepare, turn.deadlines.wait).await?.found;
+        let stored = match &found {
             Found::Nothing => None,
-            Found::Stored { phase, record } => Some((phase, *record)),
-            Found::Newer { format, .. } => return Err(Failure::Newer { format, known: FORMAT }),
+            Found::Stored { phase, record } => Some((*phase, record)),
+            Found::Newer { format, .. } => return Err(Failure::Newer { format: *format, known: FORMAT }),
             Found::Damaged { path, .. } => {
                 return Err(Failure::Damaged { record: path.display().to_string() });
             }
         };
-        let compared = stored.as_ref().map(|(phase, record)| (*phase, record.compare(claim.allocation())));
-        if let Some((phase, record)) = stored {
-            let reason = match on_prepare(compared) {
-                OnPrepare::Replay if self.is_current(&claim, &record).await? => {
-                    return self.replay(record).await;
-                }
-                OnPrepare::Replay | OnPrepare::Complete => {
-                    self.validate(&claim)?;
-                    return self.prepare_over(turn, claim, record).await;
-                }
-                OnPrepare::Fresh => None,
-                OnPrepare::RollBack => Some(UnprepareReason::Rollback),
-                OnPrepare::Reallocate => Some(UnprepareReason::Reallocated),
-                OnPrepare::FinishUnprepare => Some(UnprepareReason::Unprepare),
-            };
-            if let Some(reason) = reason {
-                turn.former_cdi = record.told_cdi(&self.kind);
-                let then = if claim.devices().is_empty() { Then::Forget } else { Then::Prepare };
-                let undone = self.undo(phase, &record, reason, then, turn.deadline).await;
-                undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+        let decided = on_prepare(stored.map(|(phase, record)| (phase, record.compare(claim.allocation()))));
+        let reason = match (decided, stored) {
+            (OnPrepare::Fresh, _) | (_, None) => None,
+            (OnPrepare::Replay, Some((_, record))) if self.is_current(turn, claim, record).await? => {
+                return Ok(Judged::Answer(self.replay((**record).clone()).await?));
             }
+            (OnPrepare::Replay | OnPrepare::Complete, Some((_, record))) => {
+                self.validate(claim)?;
+                return Ok(Judged::Over(record.clone()));
+            }
+            (OnPrepare::RollBack, _) => Some(UnprepareReason::Rollback),
+            (OnPrepare::Reallocate, _) => Some(UnprepareReason::Reallocated),
+            (OnPrepare::FinishUnprepare, _) => Some(UnprepareReason::Unprepare),
+        };
+        let devices = !claim.devices().is_empty();
+        if let (Some(reason), Some((_, record))) = (reason, stored) {
+            turn.former_cdi = record.told_cdi(&self.kind);
+            let then = if devices { Then::Prepare } else { Then::Forget };
+            let how = How { then, ..How::forget(reason, turn.deadlines.wait) };
+            let undone = self.undo(&self.of_this_boot(found), claim.claim_ref(), how).await;
+            undone.map_err(|error| Failure::Undo(Box::new(error)))?;
         }
-        if claim.devices().is_empty() {
-            return Ok(Vec::new());
+        if !devices {
+            return Ok(Judged::Answer(Vec::new()));
         }
-        self.validate(&claim)?;
-        self.prepare_fresh(turn, claim).await
+        self.validate(claim)?;
+        Ok(Judged::Fresh)
     }
 
     fn validate(&self, claim: &AllocatedClaim) -> Result<(), Failure> {
         let mut configs = claim.configs().iter().enumerate();
         configs.try_for_each(|(index, config)| {
-            self.plugin.validate(config).map_err(|error| Failure::Config { index, error })
+            let valid = self.calls.plugin().validate(config);
+            valid.map_err(|error| Failure::Config { index, error })
         })
     }
 
     /// Whether the driver says that what a prepared claim was given is still right.
-    async fn is_current(&self, claim: &AllocatedClaim, record: &Record) -> Result<bool, Failure> {
-        let (plugin, claim) = (Arc::clone(&self.plugin), claim.clone());
+    async fn is_current(
+        &self,
+        turn: &Turn,
+        claim: &AllocatedClaim,
+        record: &Record,
+    ) -> Result<bool, Failure> {
+        let claim = claim.clone();
         let state: Option<P::State> = record.decoded_state();
-        let asked = async move { plugin.is_current(&claim, state.as_ref()).await };
-        let asked = tokio::spawn(asked.in_current_span()).await;
-        asked.map_err(|error| panicked("is_current", error))?.map_err(Failure::Driver)
+        let question = |plugin: Arc<P>| async move { plugin.is_current(&claim, state.as_ref()).await };
+        self.calls.ask("is_current", turn.deadlines.wait, question).await
     }
 
     /// Answers as before, with the files as before.
@@ -127,86 +247,41 @@ impl<P: DriverPlugin> Claims<P> {
         Ok(answer)
     }
 
-    /// Puts a prepared claim's files back if they are not as recorded. They were durable before the record was, and if what
-    /// put them back since was not, no power cut can show it: the boot after it is another, whose claims begin anew.
-    pub(super) async fn restore_files(&self, record: Record) -> Result<(), Failure> {
-        let Some(bytes) = record.cdi else { return Ok(()) };
-        let (uid, files) = (record.claim.uid, self.disk.metadata.clone());
-        let id = file_id(&uid)?;
-        let restored = self.disk.run(move |_, cdi| {
-            files.ensure(&uid, &record.metadata)?;
-            cdi.restore(&id, bytes.as_bytes())?;
-            Ok(())
-        });
-        restored.await
-    }
-
-    async fn prepare_fresh(&self, turn: Turn, claim: AllocatedClaim) -> Result<Vec<AnsweredDevice>, Failure> {
-        let (_devices, record) = self.take_devices(&turn, &claim).await?;
-        let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
-        let prepared = self.call_prepare(&turn, claim.clone(), &journal).await;
-        let completed = match prepared {
-            Ok(prepared) => self.complete(&claim, &journal, prepared).await,
-            Err(error) => Err(error),
-        };
-        match completed {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(self.roll_back(&journal.record(), error).await),
-        }
-    }
-
-    /// Lets the driver prepare over what is prepared: by another program, or by itself and not right any more. The claim
-    /// has its devices, whatever others hold, and a container may be using them: so there is nothing to admit, and a
-    /// failure changes nothing.
-    async fn prepare_over(
-        &self,
-        turn: Turn,
-        claim: AllocatedClaim,
-        before: Record,
-    ) -> Result<Vec<AnsweredDevice>, Failure> {
-        let refs = claim.devices().iter().map(AllocatedDevice::device_ref);
-        let _devices = self.locks.devices(refs, turn.deadline).await?;
-        let record = Record { claim: claim.claim_ref().clone(), ..before };
-        let journal = Arc::new(Journal { disk: self.disk.clone(), record: Mutex::new(record) });
-        let prepared = self.call_prepare(&turn, claim.clone(), &journal).await?;
-        let answer = self.complete(&claim, &journal, prepared).await?;
-        // From now on it is known what it holds: a share, say.
-        let _change = self.changes.read().await;
-        let record = Record { allocation: claim.allocation().clone(), ..journal.record() };
-        self.memory().insert(&record, Phase::Prepared);
-        Ok(answer)
-    }
-
-    /// Locks the claim's devices and takes them. If a claim holds one that is only waiting to be collected, that is done
-    /// first, without the locks that it needs.
-    async fn take_devices(
+    /// Waits for devices and a place, and prepares if the claim still has these devices then.
+    async fn try_prepare(
         &self,
         turn: &Turn,
-        claim: &AllocatedClaim,
-    ) -> Result<(Vec<Held>, Record), Failure> {
-        let refs = || claim.devices().iter().map(AllocatedDevice::device_ref);
-        let devices = self.locks.devices(refs(), turn.deadline).await?;
-        let held = match self.admit(turn, claim).await {
-            Ok(record) => return Ok((devices, record)),
-            Err(Failure::Held(held)) => held,
-            Err(error) => return Err(error),
-        };
-        drop(devices);
-        // Whoever collects it, we or somebody who is at it already, it may be gone then.
-        self.collect_holder(&held.holder).await;
-        let devices = self.locks.devices(refs(), turn.deadline).await?;
-        match self.admit(turn, claim).await {
-            Ok(record) => Ok((devices, record)),
-            Err(Failure::Held(held)) => Err(self.held_by(held)),
+        fetched: &mut Fetched,
+        over: Option<Record>,
+    ) -> Result<Tried, Failure> {
+        let judged = fetched.claim.clone();
+        let refs = judged.devices().iter().map(AllocatedDevice::device_ref);
+        let deadline = turn.deadlines.wait;
+        let _devices = turn.wait(self.lock_devices(judged.uid(), refs, deadline)).await?;
+        let mut place = turn.wait(self.calls.place(deadline)).await?;
+        if fetched.at.elapsed() > FRESH {
+            let claim = judged.claim_ref().clone();
+            *fetched = turn.wait(self.fetch(&claim, deadline.max(Instant::now() + FRESH))).await?;
+            if fetched.claim.allocation() != judged.allocation() {
+                return Ok(Tried::Changed);
+            }
+        }
+        if let Some(before) = over {
+            return self.prepare_over(turn, judged, before, &mut place).await.map(Tried::Answer);
+        }
+        match self.admit(turn, &judged).await {
+            Ok(record) => self.prepare_fresh(turn, judged, record, &mut place).await.map(Tried::Answer),
+            Err(Failure::Held(held)) => Ok(Tried::Held(held)),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the claim's devices, durably, or says who has them.
+    /// Takes the claim's devices, durably, or says which claim has them.
     async fn admit(&self, turn: &Turn, claim: &AllocatedClaim) -> Result<Record, Failure> {
-        let _admission = self.up_to_date(turn.deadline).await?;
+        let _admission = turn.wait(self.up_to_date(turn.deadlines.wait)).await?;
         let _change = self.changes.read().await;
-        let conflicts = |held: &DeviceRef, wanted: &DeviceRef| self.plugin.conflicts(held, wanted);
+        let plugin = self.calls.plugin();
+        let conflicts = |held: &DeviceRef, wanted: &DeviceRef| plugin.conflicts(held, wanted);
         self.memory().admit(claim.claim_ref(), claim.devices(), conflicts)?;
         let record = Record {
             former_cdi: turn.former_cdi.clone(),
@@ -215,206 +290,97 @@ impl<P: DriverPlugin> Claims<P> {
         match self.disk.write(record.clone()).await {
             Ok(()) => Ok(record),
             Err(error) => {
-                match self.load(claim.uid()).await {
-                    Ok(Found::Nothing) => self.memory().release(claim.uid()),
-                    Ok(Found::Stored { phase, record }) if record.is_vacated() => {
-                        self.memory().insert(&record, phase);
-                    }
-                    // A record that is there, only not durably, goes on holding the devices.
-                    _ => {}
-                }
+                self.remember_after_failure(Arc::clone(&self.disk.store), claim.uid(), None).await;
                 Err(error)
             }
         }
     }
 
+    /// Prepares an admitted claim. What fails is undone.
+    async fn prepare_fresh(
+        &self,
+        turn: &Turn,
+        claim: AllocatedClaim,
+        record: Record,
+        place: &mut Place,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let journal = Journal::new(self.disk.clone(), record);
+        let (prepared, record) = self.call_prepare(turn, claim.clone(), &journal, place).await;
+        let completed = match prepared {
+            Ok(prepared) => self.complete(&claim, record, prepared, Order::FilesFirst).await,
+            Err(error) => Err((error, record)),
+        };
+        match completed {
+            Ok(record) => Ok(record.answer),
+            Err((error, record)) => Err(self.roll_back(record, error, place).await),
+        }
+    }
+
+    /// Lets the driver prepare over what is prepared: by another program, or by itself and no longer right. The claim has
+    /// its devices, whatever others hold, and a container may be using them: so there is nothing to admit, and a failure
+    /// changes nothing.
+    async fn prepare_over(
+        &self,
+        turn: &Turn,
+        claim: AllocatedClaim,
+        before: Record,
+        place: &mut Place,
+    ) -> Result<Vec<AnsweredDevice>, Failure> {
+        let record = Record { claim: claim.claim_ref().clone(), ..before };
+        let journal = Journal::new(self.disk.clone(), record);
+        let (prepared, record) = self.call_prepare(turn, claim.clone(), &journal, place).await;
+        let completed = self.complete(&claim, record, prepared?, Order::RecordFirst).await;
+        let record = completed.map_err(|(error, _)| error)?;
+        // From now on it is known what it holds, such as a share.
+        let _change = self.changes.read().await;
+        self.memory().insert(&record, Phase::Prepared);
+        Ok(record.answer)
+    }
+
+    /// Calls the driver; gives its answer, and the record with what it has saved on the way.
     async fn call_prepare(
         &self,
         turn: &Turn,
         claim: AllocatedClaim,
-        journal: &Arc<Journal>,
-    ) -> Result<Prepared<P::State>, Failure> {
-        let cancelled = CancellationToken::new();
-        let _running = RunningMark::new(self.board.get(claim.uid()), cancelled.clone(), turn.seen);
-        let saver: Arc<dyn SaveState> = Arc::<Journal>::clone(journal);
-        let cx =
-            PrepareContext { deadline: turn.deadline, cancelled, saver, state: std::marker::PhantomData };
-        let plugin = Arc::clone(&self.plugin);
-        driver_point("driver.before-prepare")?;
-        let call = async move { plugin.prepare(&claim, &cx).await };
-        let called = tokio::spawn(call.in_current_span()).await;
-        driver_point("driver.after-prepare")?;
-        called.map_err(|error| panicked("prepare", error))?.map_err(Failure::Driver)
-    }
-
-    /// Metadata, then the CDI file that shows it to containers, then the record: whoever finds the record finds the files.
-    async fn complete(
-        &self,
-        claim: &AllocatedClaim,
         journal: &Journal,
-        prepared: Prepared<P::State>,
-    ) -> Result<Vec<AnsweredDevice>, Failure> {
-        // The roll-back of what fails from here on gets the final state.
-        let state = serde_json::to_value(&prepared.state);
-        journal.update(|record| record.state = state.as_ref().ok().cloned());
-        state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
-        let (kind, claim) = (self.kind.clone(), claim.clone());
-        let status = status_entries(&self.driver, &prepared.devices)?;
-        let metadata = metadata::files(&self.driver, &claim, &prepared.devices)?;
-        let files = self.disk.metadata.clone();
-        let host_path = |request: &str| files.path_of(claim.uid(), request);
-        let mounts = metadata::mounts(&self.driver, &claim, &metadata, host_path)?;
-        let record = Record { metadata, status, ..journal.record() };
-        let shown = record.clone();
-        let _change = self.changes.read().await;
-        let answer = self.disk.run(move |store, cdi| {
-            let devices = resolved(prepared.devices);
-            let (former, foreign) = (&record.former_cdi, record.foreign_cdi.as_deref());
-            let answer = cdi::answer(&kind, &claim, devices, &mounts, former, foreign)?;
-            files.ensure(claim.uid(), &record.metadata)?;
-            let id = file_id(claim.uid())?;
-            if let Some(bytes) = &answer.cdi
-                && !crate::fault::skips("cdi-write")
-            {
-                cdi.ensure(&id, bytes.as_bytes())?;
-            }
-            let devices = answer.devices.clone();
-            store.write(&Record {
-                completed: true,
-                adopted: false,
-                allocation: claim.allocation().clone(),
-                answer: answer.devices,
-                cdi: answer.cdi,
-                ..record
-            })?;
-            Ok(devices)
-        });
-        let answer = answer.await?;
-        self.memory().set_phase(&shown.claim.uid, Phase::Prepared);
-        self.show_status(&shown);
-        Ok(answer)
-    }
-
-    /// Has the claim's status say what the record does; nobody waits for it.
-    pub(super) fn show_status(&self, record: &Record) {
-        if let Some(status) = &record.status {
-            self.status.set(&record.claim, status.clone());
-        }
+        place: &mut Place,
+    ) -> (Result<Prepared<P::State>, Failure>, Record) {
+        let _running = RunningMark::new(self.board.get(claim.uid()), "prepare");
+        let cx = PrepareContext {
+            deadline: turn.deadlines.answer,
+            cancelled: turn.superseded.clone(),
+            saver: journal.saver(),
+            state: std::marker::PhantomData,
+        };
+        let call = |plugin: Arc<P>| async move { plugin.prepare(&claim, &cx).await };
+        let called = match driver_point("driver.before-prepare") {
+            Ok(()) => self.calls.call(place, "prepare", call).await,
+            Err(error) => Err(error),
+        };
+        let record = journal.close().await;
+        (driver_point("driver.after-prepare").and(called), record)
     }
 
     /// Undoes what a failed prepare has begun; gives the error for the kubelet.
-    async fn roll_back(&self, record: &Record, first: Failure) -> Failure {
+    async fn roll_back(&self, record: Record, first: Failure, place: &mut Place) -> Failure {
+        let claim = record.claim.clone();
         // If the last record is there, only not durably, it must not say prepared once the driver has undone it.
-        let phase = match self.load(&record.claim.uid).await {
+        let phase = match self.load(&claim.uid).await {
             Ok(Found::Stored { phase, .. }) => phase,
             _ => Phase::Started,
         };
-        match self.undo_locked(phase, record, UnprepareReason::Rollback, Then::Prepare).await {
+        let stored = self.of_this_boot(Found::Stored { phase, record: Box::new(record) });
+        let how = How { then: Then::Prepare, ..How::forget(UnprepareReason::Rollback, Instant::now()) };
+        match self.undo_locked(&stored, &claim, how, Some(place)).await {
             Ok(()) => first,
             Err(rollback) => {
-                tracing::error!(claim = %record.claim, error = %rollback, "roll-back failed; the devices stay held");
+                tracing::error!(%claim, error = %rollback, "roll-back failed; the devices stay held");
                 Failure::Rollback { first: Box::new(first), rollback: Box::new(rollback) }
             }
         }
     }
-
-    async fn wait_recovered(&self, deadline: Instant) -> Result<(), Failure> {
-        let mut recovered = self.recovered.subscribe();
-        let waited = tokio::time::timeout_at(deadline, recovered.wait_for(|done| *done)).await;
-        match waited {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(Failure::Stopping),
-            Err(_) => Err(Failure::Recovering),
-        }
-    }
 }
 
-/// The right to work on a claim, and for whom.
-struct Turn {
-    /// Unprepares that had asked when the call came.
-    seen: u64,
-    deadline: Instant,
-    /// Names of CDI devices that the kubelet was told for an earlier allocation.
-    former_cdi: Vec<String>,
-    _held: Held,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The record of a running prepare.
-struct Journal {
-    disk: Disk,
-    record: Mutex<Record>,
-}
-
-impl Journal {
-    fn record(&self) -> Record {
-        locked(&self.record).clone()
-    }
-
-    fn update(&self, change: impl FnOnce(&mut Record)) {
-        change(&mut locked(&self.record));
-    }
-}
-
-impl SaveState for Journal {
-    fn save(
-        &self,
-        state: serde_json::Value,
-    ) -> Pin<Box<dyn Future<Output = Result<(), PluginError>> + Send + '_>> {
-        Box::pin(async move {
-            let record = Record { state: Some(state), ..self.record() };
-            self.disk.write(record.clone()).await.map_err(|error| PluginError::new(error.to_string()))?;
-            self.update(|kept| *kept = record);
-            Ok(())
-        })
-    }
-}
-
-impl Disk {
-    pub(super) async fn write(&self, record: Record) -> Result<(), Failure> {
-        self.run(move |store, _| Ok(store.write(&record)?)).await
-    }
-}
-
-/// The entries of `status.devices`, if the driver has anything to say there.
-fn status_entries(
-    driver: &DriverName,
-    devices: &[PreparedDevice],
-) -> Result<Option<serde_json::Value>, Failure> {
-    let entry = |device: &PreparedDevice| {
-        let status = device.status.clone()?;
-        Some(status.entry(driver.as_str(), &device.device, device.share_id.as_deref()))
-    };
-    let entries: Vec<_> = devices.iter().filter_map(entry).collect();
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let value = serde_json::to_value(entries);
-    value.map(Some).map_err(|error| Failure::Internal(format!("the devices' status is no JSON: {error}")))
-}
-
-/// A point at a call of the driver, for the tests that kill the process there.
-pub(super) fn driver_point(name: &'static str) -> Result<(), Failure> {
-    crate::fault::point(name).map_err(|error| Failure::Internal(error.to_string()))
-}
-
-/// Runtimes do not follow a link in the host path of a device node. Where this process cannot see the node, the driver
-/// knows better. Blocks.
-fn resolved(mut devices: Vec<PreparedDevice>) -> Vec<PreparedDevice> {
-    for device in &mut devices {
-        if let Access::Edits(edits) = &mut device.access
-            && let Err(error) = dra_cdi::resolve_host_paths(edits, Path::new("/"))
-        {
-            tracing::debug!(device = %device.device, %error, "taking the host path as it is");
-        }
-    }
-    devices
-}
-
-/// A task of the driver ended without an answer.
-pub(super) fn panicked(call: &'static str, error: JoinError) -> Failure {
-    let Ok(payload) = error.try_into_panic() else { return Failure::Stopping };
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    Failure::Panic { call, message: text.unwrap_or_else(|| "no message".to_owned()) }
+fn still_at_work(calls: &ClaimCallsRef) -> Failure {
+    calls.running().map_or(Failure::Busy, |(call, since)| Failure::StillRunning { call, since })
 }

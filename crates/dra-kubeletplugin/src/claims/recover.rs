@@ -1,187 +1,209 @@
-//! What a start has to do about what earlier processes left.
+//! What a start does about what earlier processes left.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use dra_cdi::Directory;
-use tokio::time::Instant;
+use futures::{StreamExt as _, stream};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    Claims, Failure, file_id,
-    locks::Held,
-    record::Record,
-    states::{Phase, Undo},
-    store::{Found, Store},
-    unprepare::Then,
+    Claims, Failure,
+    states::Phase,
+    store::Found,
+    undo::{How, Then},
 };
 use crate::{
-    claim::AllocatedDevice, error::BackgroundError, held::UnprepareReason, names::ClaimUid,
-    plugin::DriverPlugin,
+    background::TellError, claim::ClaimRef, error::BackgroundError, names::ClaimUid, plugin::DriverPlugin,
 };
 
-/// How long to wait before what could not be undone is tried again.
+/// How long undos of an earlier boot hold up prepares. One that takes longer goes on, and its record holds its devices.
+const HOLD_UP: Duration = Duration::from_secs(30);
+
+/// How long to wait before what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Pods are waiting for it.
 const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 
-/// How long to wait for a lock when no caller sets a limit.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// How long to wait for the lock of a claim. Whoever holds it undoes the claim too, or needs it as it is.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long work on a claim waits for its devices and a place.
+const WORK_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Undos at once. Each has some lock files open; the driver's own bound is `max_parallel`.
+const AT_ONCE: usize = 16;
+
+/// What prepares wait for after a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// Claims of an earlier boot are being undone.
+    Undoing,
+    /// It is not known yet what another program has prepared; with the last error.
+    Adopting(Option<String>),
+    Done,
+}
+
+/// Tells of errors that are tried again and again: of each once, and again when it is another one.
+struct Told {
+    tell: TellError,
+    last: HashMap<String, String>,
+}
+
+impl Told {
+    fn failed(&mut self, what: String, error: &Failure) {
+        // A call for the claim does what has to be done, or fails itself.
+        if matches!(error, Failure::Busy | Failure::StillRunning { .. }) {
+            return;
+        }
+        let error = error.to_string();
+        if self.last.get(&what) != Some(&error) {
+            (self.tell)(BackgroundError::Recovery { message: format!("{what}: {error}") });
+            self.last.insert(what, error);
+        }
+    }
+}
 
 impl<P: DriverPlugin> Claims<P> {
     /// Undoes what an earlier boot left, then lets prepares in; makes CDI and metadata files what the records say. What
-    /// cannot be undone keeps its devices and is tried again every minute.
+    /// fails is tried again every minute. Dropped, it begins nothing new; work that has begun goes on.
     pub(crate) async fn recover(self: Arc<Self>) {
-        let mut left = self.undo_older_boots().await;
-        while let Err(error) = self.adopt_all(Instant::now() + PATIENCE).await {
-            let message =
-                format!("claims of another program cannot be adopted, so none are prepared: {error}");
-            (self.tell)(BackgroundError::Recovery { message });
-            tokio::time::sleep(ADOPT_AGAIN).await;
+        let mut told = Told { tell: Arc::clone(&self.tell), last: HashMap::new() };
+        let mut undone = self.undo_older_boots(&mut told).await;
+        self.recovery.send_replace(Recovery::Adopting(None));
+        while let Err(error) = self.adopt_all().await {
+            self.recovery.send_replace(Recovery::Adopting(Some(error.to_string())));
+            told.failed(
+                "claims of another program cannot be adopted, so none are prepared".to_owned(),
+                &error,
+            );
+            sleep(ADOPT_AGAIN).await;
         }
-        self.recovered.send_replace(true);
-        if let Err(error) = self.heal_files().await {
-            (self.tell)(BackgroundError::Recovery { message: error.to_string() });
-        }
-        while left > 0 {
-            tokio::time::sleep(RETRY).await;
-            left = self.undo_older_boots().await;
+        self.recovery.send_replace(Recovery::Done);
+        let mut healed = self.heal_files(&mut told).await;
+        while !(undone && healed) {
+            sleep(RETRY).await;
+            undone = undone || self.undo_older_boots(&mut told).await;
+            healed = healed || self.heal_files(&mut told).await;
         }
     }
 
-    /// Gives how many records could not be undone.
-    async fn undo_older_boots(self: &Arc<Self>) -> usize {
-        let mut left = 0;
+    /// Waits until prepares may begin.
+    pub(super) async fn recovered(&self, deadline: Instant) -> Result<(), Failure> {
+        let mut recovery = self.recovery.subscribe();
+        match timeout_at(deadline, recovery.wait_for(|now| *now == Recovery::Done)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(_)) => return Err(Failure::Stopping),
+            Err(_) => {}
+        }
+        let now = recovery.borrow().clone();
+        Err(match now {
+            Recovery::Adopting(last) => {
+                Failure::Adopting { last: last.unwrap_or_else(|| "no answer yet".to_owned()) }
+            }
+            Recovery::Undoing | Recovery::Done => Failure::Recovering,
+        })
+    }
+
+    /// Undoes all that earlier boots have left, each claim by itself. Says whether nothing is left.
+    async fn undo_older_boots(self: &Arc<Self>, told: &mut Told) -> bool {
+        let limit = Instant::now() + HOLD_UP;
+        let (mut done, mut claims) = (true, BTreeSet::new());
         for store in self.disk.older.clone() {
-            let listed = store.clone();
-            let uids = self.disk.run(move |_, _| Ok(listed.claims()?)).await;
-            for uid in uids.unwrap_or_default() {
-                if let Err(error) = self.undo_older(&uid).await {
-                    left += 1;
-                    let message = format!("claim {uid} of an earlier boot could not be undone: {error}");
-                    (self.tell)(BackgroundError::Recovery { message });
+            match self.disk.run(move |_, _| Ok(store.claims()?)).await {
+                Ok(uids) => claims.extend(uids),
+                Err(error) => {
+                    done = false;
+                    told.failed("records of an earlier boot cannot be listed".to_owned(), &error);
                 }
             }
-            // Another try comes with the next start.
+        }
+        let undo = |uid: &ClaimUid| {
+            let (this, uid) = (Arc::clone(self), uid.clone());
+            async move { (this.undo_rebooted(&uid).await, uid) }
+        };
+        let mut left = claims.clone();
+        let mut undos = stream::iter(claims.iter().map(undo)).buffer_unordered(AT_ONCE);
+        while let Ok(Some((undone, uid))) = timeout_at(limit, undos.next()).await {
+            left.remove(&uid);
+            if let Err(error) = undone {
+                done = false;
+                told.failed(format!("claim {uid} of an earlier boot could not be undone"), &error);
+            }
+        }
+        drop(undos);
+        for uid in &left {
+            let error = Failure::NotUndoneWithin(HOLD_UP);
+            told.failed(format!("claim {uid} of an earlier boot could not be undone"), &error);
+        }
+        for store in self.disk.older.clone() {
+            // The next start tries again.
             let _ = self.disk.run(move |_, _| Ok(store.remove_if_empty()?)).await;
         }
-        left
+        done && left.is_empty()
     }
 
-    /// Undoes what an earlier boot left of a claim, if it left anything.
-    async fn undo_older(self: &Arc<Self>, uid: &ClaimUid) -> Result<bool, Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        let _held = self.locks.claim(uid, deadline).await?;
-        self.undo_older_locked(uid, Then::Prepare, deadline).await
+    async fn undo_rebooted(self: &Arc<Self>, uid: &ClaimUid) -> Result<(), Failure> {
+        let held = self.lock_claim(uid, Instant::now() + CLAIM_TIMEOUT).await?;
+        let (this, claim) = (Arc::clone(self), ClaimRef::new("", "", uid.clone()));
+        let work = async move {
+            let _held = held;
+            let how =
+                How { background: true, then: Then::Prepare, ..How::reboot(Instant::now() + WORK_TIMEOUT) };
+            this.undo_older(&claim, how).await
+        };
+        self.calls.work("unprepare", work).await.map(drop)
     }
 
-    /// The same for a caller that has the claim's lock.
-    pub(super) async fn undo_older_locked(
-        &self,
-        uid: &ClaimUid,
-        then: Then,
-        deadline: Instant,
-    ) -> Result<bool, Failure> {
-        let (older, wanted) = (self.disk.older.clone(), uid.clone());
-        let stored = self.disk.run(move |_, _| stored_in(&older, &wanted)).await?;
-        self.undo_stored_in_older(stored, uid, then, deadline).await
-    }
-
-    /// The same with what is stored there. Says whether that was anything.
-    pub(super) async fn undo_stored_in_older(
-        &self,
-        stored: StoredOlder,
-        uid: &ClaimUid,
-        then: Then,
-        deadline: Instant,
-    ) -> Result<bool, Failure> {
-        let any = !stored.is_empty();
-        for (store, found) in stored {
-            // Kept until the record is gone: of two shares that end at once, the last must see that it is.
-            let _devices = match found {
-                Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } => {
-                    let devices = self.undo_rebooted(&record, deadline).await?;
-                    if then == Then::Prepare {
-                        self.keep_names(&record).await?;
-                    }
-                    devices
-                }
-                // After a reboot nothing runs that could use its devices.
-                Found::Nothing | Found::Damaged { .. } | Found::Newer { record: None, .. } => Vec::new(),
-            };
-            self.forget_in(store, uid, None).await?;
-        }
-        Ok(any)
-    }
-
-    /// Gives the locks of the devices.
-    async fn undo_rebooted(&self, record: &Record, deadline: Instant) -> Result<Vec<Held>, Failure> {
-        let refs = record.allocation.results.iter().map(AllocatedDevice::device_ref);
-        let devices = self.locks.devices(refs, deadline).await?;
-        self.catch_up(deadline).await?;
-        if !record.is_vacated() {
-            let held = self.held_claim(record, UnprepareReason::Reboot);
-            self.call_undo(Undo::Unprepare, held).await?;
-        }
-        Ok(devices)
-    }
-
-    /// The kubelet's memory of CDI names outlives a reboot.
-    async fn keep_names(&self, record: &Record) -> Result<(), Failure> {
-        let rest = record.vacated(&self.kind);
-        if rest.is_vacated() && matches!(self.load(&record.claim.uid).await?, Found::Nothing) {
-            self.disk.write(rest).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes CDI and metadata files that somebody removed, removes those that no record tells of. The kubelet does not
-    /// prepare running pods again, so nobody else would.
-    async fn heal_files(&self) -> Result<(), Failure> {
-        let intact = self.memory().is_intact();
+    /// Writes CDI and metadata files that were removed, and removes those without a record: the kubelet does not prepare
+    /// running pods again, so nothing else would. Each claim by itself. Says whether all is as recorded.
+    async fn heal_files(self: &Arc<Self>, told: &mut Told) -> bool {
         let metadata = self.disk.metadata.clone();
-        let list = move |store: &dyn Store, cdi: &Directory| {
+        let list = self.disk.run(move |store, cdi| {
             let listed = cdi.list()?;
             let mut files: BTreeSet<ClaimUid> =
                 listed.iter().filter_map(|file| file.as_str().parse().ok()).collect();
             files.extend(metadata.claims()?);
             Ok((files, store.claims()?))
+        });
+        let (files, recorded) = match list.await {
+            Ok(listed) => listed,
+            Err(error) => {
+                told.failed("the files of prepared claims cannot be checked".to_owned(), &error);
+                return false;
+            }
         };
-        let (files, uids) = self.disk.run(list).await?;
-        for uid in &uids {
-            let _held = self.locks.claim(uid, Instant::now() + PATIENCE).await?;
-            let Found::Stored { phase: Phase::Prepared, record } = self.load(uid).await? else { continue };
-            // An earlier process may have died before it was written.
-            self.show_status(&record);
-            self.restore_files(*record).await?;
-        }
-        for uid in files.into_iter().filter(|uid| intact && !uids.contains(uid)) {
-            let _held = self.locks.claim(&uid, Instant::now() + PATIENCE).await?;
-            // A prepare may have begun since.
-            if matches!(self.load(&uid).await?, Found::Nothing) {
-                tracing::info!(claim = %uid, "removing the files of a claim that no record tells of");
-                let (id, metadata) = (file_id(&uid)?, self.disk.metadata.clone());
-                let removed = self.disk.run(move |_, cdi| {
-                    cdi.remove(&id)?;
-                    Ok(metadata.remove(&uid)?)
-                });
-                removed.await?;
+        // One of a damaged record tells which devices it holds.
+        let intact = self.memory().is_intact();
+        let stray = files.into_iter().filter(|uid| intact && !recorded.contains(uid));
+        let mut healed = true;
+        for uid in recorded.iter().cloned().chain(stray) {
+            if let Err(error) = self.heal(&uid).await {
+                healed = false;
+                told.failed(format!("the files of claim {uid} could not be repaired"), &error);
             }
         }
-        Ok(())
+        healed
     }
-}
 
-/// What earlier boots have of a claim, each with its store.
-pub(super) type StoredOlder = Vec<(Arc<dyn Store>, Found)>;
-
-/// What these stores have of a claim. Blocks.
-pub(super) fn stored_in(stores: &[Arc<dyn Store>], uid: &ClaimUid) -> Result<StoredOlder, Failure> {
-    let mut older = Vec::new();
-    for store in stores {
-        let found = store.load(uid)?;
-        if !matches!(found, Found::Nothing) {
-            older.push((Arc::clone(store), found));
-        }
+    async fn heal(self: &Arc<Self>, uid: &ClaimUid) -> Result<(), Failure> {
+        let held = self.lock_claim(uid, Instant::now() + CLAIM_TIMEOUT).await?;
+        let (this, uid) = (Arc::clone(self), uid.clone());
+        let work = async move {
+            let _held = held;
+            match this.load(&uid).await? {
+                Found::Stored { phase: Phase::Prepared, record } => {
+                    // An earlier process may have died before it was written.
+                    this.show_status(&record);
+                    this.restore_files(*record).await
+                }
+                Found::Nothing => this.remove_files(uid).await,
+                _ => Ok(()),
+            }
+        };
+        self.calls.work("heal", work).await
     }
-    Ok(older)
 }

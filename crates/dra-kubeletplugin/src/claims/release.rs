@@ -1,10 +1,10 @@
 //! Lets go of claims on a person's word, because the driver leaves the node. Containers may still run.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Claims, Failure, states::Phase, store::Found, unprepare::Then};
+use super::{Claims, Failure, states::Phase, store::Found, undo::How};
 use crate::{
     claim::{AllocatedDevice, ClaimRef, DeviceRef},
     held::UnprepareReason,
@@ -30,51 +30,51 @@ impl<P: DriverPlugin> Claims<P> {
         list.await
     }
 
-    /// Lets go of one claim.
-    pub(crate) async fn release(&self, uid: &ClaimUid) -> Released {
+    /// Releases one claim. Dropped half-way, the work goes on and keeps its locks.
+    pub(crate) async fn release(self: &Arc<Self>, uid: &ClaimUid) -> Released {
         let (claim, devices) = self.describe(uid).await;
-        let outcome = self.let_go(claim.clone()).await.map_err(|error| error.to_string());
+        let outcome = self.release_claim(claim.clone()).await.map_err(|error| error.to_string());
         Released { claim, devices, outcome }
     }
 
-    /// What is known of the claim; at least its UID.
+    /// What the records say of the claim; at least its UID.
     async fn describe(&self, uid: &ClaimUid) -> (ClaimRef, Vec<DeviceRef>) {
-        let (older, wanted) = (self.disk.older.clone(), uid.clone());
-        let record = self.disk.run(move |store, _| {
-            let stores = std::iter::once(store).chain(older.iter().map(|store| &**store));
-            for store in stores {
-                if let Found::Stored { record, .. } | Found::Newer { record: Some(record), .. } =
-                    store.load(&wanted)?
-                {
-                    return Ok(Some(record));
-                }
-            }
-            Ok(None)
-        });
-        match record.await {
-            Ok(Some(record)) => {
+        // Why one cannot be read, the next look at it says.
+        let current = self.load(uid).await.map(|found| self.of_this_boot(found));
+        let older = self.disk.load_older(uid).await.unwrap_or_default();
+        let known = current.into_iter().chain(older).find_map(|stored| stored.record().cloned());
+        known.map_or_else(
+            || (ClaimRef::new("", "", uid.clone()), Vec::new()),
+            |record| {
                 let devices = record.allocation.results.iter().map(AllocatedDevice::device_ref);
                 (record.claim.clone(), devices.cloned().collect())
-            }
-            // Why it cannot be read, the next look at it says.
-            Ok(None) | Err(_) => (ClaimRef::new("", "", uid.clone()), Vec::new()),
-        }
+            },
+        )
     }
 
-    async fn let_go(&self, claim: ClaimRef) -> Result<Way, Failure> {
+    async fn release_claim(self: &Arc<Self>, claim: ClaimRef) -> Result<Way, Failure> {
         let deadline = Instant::now() + PATIENCE;
-        let uid = claim.uid.clone();
-        let _held = self.locks.claim(&uid, deadline).await?;
-        let undone = self.undo_older_locked(&uid, Then::Forget, deadline).await?;
-        match self.load(&uid).await? {
+        let held = self.lock_claim(&claim.uid, deadline).await?;
+        let this = Arc::clone(self);
+        let work = async move {
+            let _held = held;
+            this.release_locked(claim, deadline).await
+        };
+        self.calls.work("unprepare", work).await
+    }
+
+    async fn release_locked(&self, claim: ClaimRef, deadline: Instant) -> Result<Way, Failure> {
+        let undone = self.undo_older(&claim, How::reboot(deadline)).await?;
+        match self.load(&claim.uid).await? {
             Found::Nothing if undone => Ok(Way::Unprepared),
             Found::Nothing => Ok(Way::NotHeld),
             Found::Stored { phase: Phase::Prepared, record } if record.adopted => {
-                self.hand_back(uid).await?;
+                self.hand_back(claim.uid).await?;
                 Ok(Way::HandedBack)
             }
             found => {
-                self.undo_found(found, claim, UnprepareReason::Released, deadline).await?;
+                let stored = self.of_this_boot(found);
+                self.undo(&stored, &claim, How::forget(UnprepareReason::Released, deadline)).await?;
                 Ok(Way::Unprepared)
             }
         }

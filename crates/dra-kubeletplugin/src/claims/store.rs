@@ -4,6 +4,7 @@ mod file;
 mod listing;
 #[cfg(test)]
 mod memory;
+mod reader;
 
 use std::{
     fmt::Debug,
@@ -97,6 +98,18 @@ pub struct StoreError {
 }
 
 impl Found {
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+
+    /// As much of the record as can be read.
+    pub(super) fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Stored { record, .. } | Self::Newer { record: Some(record), .. } => Some(record),
+            Self::Nothing | Self::Newer { record: None, .. } | Self::Damaged { .. } => None,
+        }
+    }
+
     /// Whether this boot's driver has nothing of the claim: no record, or one that only remembers names.
     pub(super) fn has_no_devices(&self) -> bool {
         match self {

@@ -147,6 +147,7 @@ async fn release_recorded<P: DriverPlugin>(
         go_helper: None,
     };
     let claims = Claims::open(config, data, &boot, None, deadline).await.map_err(|error| other(&error))?;
+    let claims = Arc::new(claims);
     let wanted = match which {
         Release::All => claims.recorded().await.map_err(|error| other(&error))?,
         Release::Claims(wanted) => wanted.clone(),

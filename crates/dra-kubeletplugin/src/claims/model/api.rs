@@ -10,7 +10,10 @@ use super::{
     dice::Dice,
     world::{CLAIMS, DEVICES, World, claim_ref},
 };
-use crate::claim::{AllocatedClaim, Allocation, ClaimRef};
+use crate::{
+    claim::{AllocatedClaim, Allocation, ClaimRef},
+    held::HeldDevice,
+};
 
 pub(super) const DRIVER: &str = "gpu.example.com";
 pub(super) const NODE: &str = "node-1";
@@ -82,6 +85,12 @@ impl Api {
     /// Whether the object with this UID exists.
     pub(super) fn has(&self, claim: &ClaimRef) -> bool {
         self.object(claim).is_some_and(|object| object.status.is_some())
+    }
+
+    /// Whether the object with this UID exists and has one of the devices.
+    pub(super) fn has_any_of(&self, claim: &ClaimRef, devices: &[HeldDevice]) -> bool {
+        let results = self.allocation(claim).map(|allocation| allocation.results).unwrap_or_default();
+        results.iter().any(|result| devices.iter().any(|held| held.device_ref() == result.device_ref()))
     }
 
     /// What the claim is given of this driver; none if it does not exist or is not allocated.

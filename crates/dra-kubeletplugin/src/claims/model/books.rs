@@ -25,6 +25,8 @@ pub(super) struct Books {
     swept: bool,
     /// Whether a process has died since.
     died: bool,
+    /// Since when the kubelet has each process registered without a gap, in the process's time.
+    registered: HashMap<u64, Instant>,
     pages: BTreeMap<ClaimUid, Page>,
 }
 
@@ -141,10 +143,27 @@ impl Books {
             }
             page.gone.remove(&process);
         }
+        self.registered.remove(&process);
+    }
+
+    /// A process has ended with nothing under way.
+    pub(super) fn ended(&mut self, process: u64) {
+        self.registered.remove(&process);
+        for page in self.pages.values_mut() {
+            page.gone.remove(&process);
+        }
     }
 
     pub(super) fn swept(&mut self) {
         self.swept = true;
+    }
+
+    /// The kubelet has registered the process, or is away from it.
+    pub(super) fn registered(&mut self, process: u64, since: Option<Instant>) {
+        match since {
+            Some(since) => self.registered.insert(process, since),
+            None => self.registered.remove(&process),
+        };
     }
 
     pub(super) fn reallocated(&mut self, claim: &ClaimUid) {
@@ -154,7 +173,12 @@ impl Books {
         page.reallocated = true;
     }
 
-    /// The claim object is gone, or has been when the process starts; `now` is the process's time.
+    /// Whether the claim object was ever given other devices: what is recorded of it may be over.
+    pub(super) fn was_reallocated(&self, claim: &ClaimUid) -> bool {
+        self.pages.get(claim).is_some_and(|page| page.reallocated)
+    }
+
+    /// The claim object is gone or has other devices, or has been when the process starts; `now` is the process's time.
     pub(super) fn gone(&mut self, claim: &ClaimUid, process: u64, now: Instant) {
         let tick = self.tick();
         let page = self.page(claim);
@@ -190,16 +214,16 @@ impl Books {
         now: Instant,
         in_use: bool,
     ) -> Option<String> {
-        let (tick, swept) = (self.tick(), self.swept);
-        let page = self.page(claim);
-        let since = page.gone.get(&process).map(|since| now - *since);
+        let (tick, registered) = (self.tick(), self.registered.get(&process).copied());
+        let page = self.pages.entry(claim.clone()).or_default();
+        let since =
+            page.gone.get(&process).zip(registered.as_ref()).map(|(gone, there)| now - *gone.max(there));
         if !in_use {
             page.last_undo = tick;
+            self.swept = true;
         }
-        let early = since.is_none_or(|since| since < GONE_FOR) || !swept;
-        early.then(|| {
-            format!("{claim} is about to be collected, gone for {since:?}, by a registered sweep: {swept}")
-        })
+        let early = since.is_none_or(|since| since < GONE_FOR);
+        early.then(|| format!("{claim} is about to be collected, gone with the kubelet there for {since:?}"))
     }
 
     /// The driver is told to undo; gives what is wrong with that.

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{
     ON_THE_SPOT,
     api::Mood,
@@ -11,12 +13,17 @@ use super::{
 };
 use crate::claim::ClaimRef;
 
+/// How long a stop may take.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
 /// What an instance may take, in its own time, until it is quiet.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 struct Run {
     world: Arc<World>,
     processes: [Option<Process>; 2],
+    /// Instances that were told to stop, each with the time at which it ends, whatever it does.
+    stopping: Vec<(Process, Instant)>,
     /// How many instances may live at once.
     limit: usize,
     started: u64,
@@ -31,7 +38,8 @@ pub(super) fn run(seed: u64) -> Result<u64, String> {
     let threads = world.dice.one_in(5);
     ON_THE_SPOT.set(!threads);
     world.note(format!("instances: {limit}, file work on threads: {threads}"));
-    let mut run = Run { world, processes: [None, None], limit, started: 0, operations: 0 };
+    let mut run =
+        Run { world, processes: [None, None], stopping: Vec::new(), limit, started: 0, operations: 0 };
     run.start(0);
     for _ in 0..10 + run.world.dice.below(21) {
         run.operation();
@@ -69,10 +77,12 @@ impl Run {
             66..69 => self.replace(index),
             69..73 => self.change_mood(),
             73..79 => self.sweep(slot),
-            79..85 => self.crash(slot),
+            79..82 => self.crash(slot),
+            82..85 => self.stop(slot),
             85..92 => self.start(slot),
             92..95 => self.reboot(),
             95..97 => self.pass(),
+            97 => self.kubelet(slot),
             _ => {
                 // What comes of it is seen by the verdict after the step.
                 let _ = self.quiet();
@@ -125,6 +135,8 @@ impl Run {
             state.books.reallocated(&claim.uid);
             let allocation = state.api.allocation(&claim);
             state.log.push(format!("{claim} is allocated anew: {allocation:?}"));
+            drop(state);
+            self.tell_gone(&claim);
         }
     }
 
@@ -169,10 +181,57 @@ impl Run {
     }
 
     fn sweep(&mut self, slot: usize) {
-        let registered = !self.world.dice.one_in(4);
-        if let Some(process) = &mut self.processes[slot] {
-            process.sweep(registered);
+        if self.world.dice.one_in(4) {
+            self.kubelet(slot);
         }
+        if let Some(process) = &mut self.processes[slot] {
+            process.sweep();
+        }
+    }
+
+    /// The kubelet goes away or comes back.
+    fn kubelet(&mut self, slot: usize) {
+        let registered = self.world.dice.one_in(2);
+        if let Some(process) = &mut self.processes[slot] {
+            process.kubelet(registered);
+        }
+    }
+
+    /// An instance is told to stop. It begins nothing new; the next one may be started at once.
+    fn stop(&mut self, slot: usize) {
+        if let Some(mut process) = self.processes[slot].take() {
+            self.world.note(format!("process {} is told to stop", process.id));
+            process.stop();
+            let end = process.now() + STOP_WITHIN;
+            self.stopping.push((process, end));
+        }
+    }
+
+    /// Ends the instances that have stopped, or whose time for that is over.
+    fn reap(&mut self) {
+        for (mut process, end) in std::mem::take(&mut self.stopping) {
+            let id = process.id;
+            if process.is_quiet() {
+                self.world.note(format!("process {id} has stopped"));
+                drop(process);
+                self.world.state().books.ended(id);
+            } else if process.now() >= end {
+                self.world.note(format!("process {id} ends with work under way"));
+                drop(process);
+                self.world.state().books.died(id);
+            } else {
+                self.stopping.push((process, end));
+            }
+        }
+    }
+
+    /// Lets time go on for all instances.
+    fn run_for(&mut self, time: Duration) {
+        let stopping = self.stopping.iter().map(|(process, _)| process);
+        for process in self.processes.iter().flatten().chain(stopping) {
+            process.run_for(time);
+        }
+        self.reap();
     }
 
     fn sweep_all(&mut self) {
@@ -201,7 +260,7 @@ impl Run {
         let now = process.now();
         let mut state = self.world.state();
         for claim in state.api.all() {
-            if !state.api.has(&claim) {
+            if !state.api.has(&claim) || state.books.was_reallocated(&claim.uid) {
                 state.books.gone(&claim.uid, id, now);
             }
         }
@@ -212,6 +271,11 @@ impl Run {
     fn reboot(&mut self) {
         for slot in 0..self.limit {
             self.crash(slot);
+        }
+        for (process, _) in std::mem::take(&mut self.stopping) {
+            let id = process.id;
+            drop(process);
+            self.world.state().books.died(id);
         }
         self.world.reboot();
         self.start(0);
@@ -225,37 +289,35 @@ impl Run {
         self.sweep_all();
         self.world.note("eleven minutes pass");
         for _ in 0..66 {
-            for process in self.processes.iter().flatten() {
-                process.run_for(Duration::from_secs(10));
-            }
+            self.run_for(Duration::from_secs(10));
         }
         self.sweep_all();
     }
 
     /// Each instance gets a little further, in either order.
-    fn slice(&self) {
+    fn slice(&mut self) {
         let dice = &self.world.dice;
         let first = dice.index(2);
-        for slot in [first, 1 - first] {
-            let Some(process) = &self.processes[slot] else { continue };
+        let living = [first, 1 - first].map(|slot| self.processes[slot].as_ref());
+        let stopping = self.stopping.iter().map(|(process, _)| process);
+        for process in living.into_iter().flatten().chain(stopping) {
             match dice.below(4) {
                 0 => process.run_for(Duration::from_millis(1 + dice.below(40))),
                 _ => process.step(Duration::from_millis(dice.below(4))),
             }
         }
+        self.reap();
     }
 
     /// Waits until nothing is going on, then looks at everything.
     fn quiet(&mut self) -> Result<(), String> {
         let (mut waited, mut pause) = (Duration::ZERO, Duration::from_millis(1));
-        while !self.processes.iter_mut().flatten().all(Process::is_quiet) {
+        while !self.processes.iter_mut().flatten().all(Process::is_quiet) || !self.stopping.is_empty() {
             self.world.verdict()?;
             if waited > PATIENCE {
                 self.world.problem("something never ends");
             }
-            for process in self.processes.iter().flatten() {
-                process.run_for(pause);
-            }
+            self.run_for(pause);
             waited += pause;
             pause = (pause * 2).min(Duration::from_secs(2));
         }

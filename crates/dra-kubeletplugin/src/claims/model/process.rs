@@ -21,6 +21,7 @@ use crate::{
     claim_status::StatusWriter,
     claims::{Claims, ClaimsConfig, Instance, Lookup},
     file_threads::THREADS,
+    mutex::locked,
 };
 
 /// How long starting may take.
@@ -29,10 +30,15 @@ const START: Duration = Duration::from_secs(60);
 /// Dropping it is the crash: all that it does stops at the next await, and its locks are free.
 pub(super) struct Process {
     pub(super) id: u64,
-    max_parallel: usize,
     world: Arc<World>,
     opened: Arc<OnceLock<Arc<Claims<Driver>>>>,
+    /// Calls of the kubelet.
     tasks: Vec<JoinHandle<()>>,
+    /// The start with its recovery, and looks for orphans: a stop ends these.
+    background: Vec<JoinHandle<()>>,
+    /// Counts registrations of the kubelet, and whether it is there.
+    registrations: u64,
+    registered: bool,
     runtime: Runtime,
 }
 
@@ -55,7 +61,18 @@ impl Process {
         let max_parallel = 1 + world.dice.index(4);
         let opened = Arc::new(OnceLock::new());
         let starting = runtime.spawn(start(Arc::clone(world), id, shared, max_parallel, Arc::clone(&opened)));
-        Self { id, max_parallel, world: Arc::clone(world), opened, tasks: vec![starting], runtime }
+        let mut process = Self {
+            id,
+            world: Arc::clone(world),
+            opened,
+            tasks: Vec::new(),
+            background: vec![starting],
+            registrations: 0,
+            registered: false,
+            runtime,
+        };
+        process.kubelet(!world.dice.one_in(6));
+        process
     }
 
     /// Its claims, once it has started.
@@ -78,7 +95,7 @@ impl Process {
         let Some(claims) = self.claims() else { return self.run_for(time) };
         self.runtime.block_on(async {
             let all = u32::try_from(THREADS).unwrap();
-            let _gate = claims.disk.permits.acquire_many(all).await.unwrap();
+            let _gate = claims.disk.gate.acquire_many(all).await.unwrap();
             tokio::time::sleep(time).await;
         });
     }
@@ -114,26 +131,51 @@ impl Process {
         }));
     }
 
-    /// Looks for orphans once.
-    pub(super) fn sweep(&mut self, registered: bool) {
-        let Some(claims) = self.claims().cloned() else { return };
-        self.world.note(format!("process {}: sweep, registered {registered}", self.id));
-        if registered {
-            self.world.state().books.swept();
+    /// The kubelet registers the instance, or goes away.
+    pub(super) fn kubelet(&mut self, registered: bool) {
+        if registered != self.registered {
+            self.registrations += u64::from(registered);
+            self.registered = registered;
+            self.world.note(format!("process {}: registered {registered}", self.id));
+            self.world.state().books.registered(self.id, registered.then(|| self.now()));
+            self.tell_registration();
         }
-        self.tasks.push(self.runtime.spawn(async move { claims.collect_round(registered).await }));
+    }
+
+    fn tell_registration(&self) {
+        if let Some(claims) = self.claims() {
+            locked(&claims.gone).registered(self.registered.then_some(self.registrations));
+        }
+    }
+
+    /// Looks for orphans once.
+    pub(super) fn sweep(&mut self) {
+        let Some(claims) = self.claims().cloned() else { return };
+        self.world.note(format!("process {}: sweep, registered {}", self.id, self.registered));
+        self.world.state().books.swept();
+        self.tell_registration();
+        self.background.push(self.runtime.spawn(async move { claims.collect_round().await }));
+    }
+
+    /// Begins nothing new, as a stop does; work that has begun goes on.
+    pub(super) fn stop(&mut self) {
+        for task in self.background.drain(..) {
+            task.abort();
+        }
     }
 
     /// Whether it does nothing any more, not even for callers that are gone.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let ended: Vec<JoinHandle<()>> = self.tasks.extract_if(.., |task| task.is_finished()).collect();
-        for task in ended {
+        let ended = |tasks: &mut Vec<JoinHandle<()>>| -> Vec<_> {
+            tasks.extract_if(.., |task| task.is_finished()).collect()
+        };
+        for task in ended(&mut self.tasks).into_iter().chain(ended(&mut self.background)) {
             if let Err(error) = self.runtime.block_on(task) {
                 self.world.problem(format!("process {}: {error}", self.id));
             }
         }
-        let idle = |claims: &Arc<Claims<Driver>>| claims.parallel.available_permits() == self.max_parallel;
-        self.tasks.is_empty() && self.claims().is_none_or(idle)
+        let idle = |claims: &Arc<Claims<Driver>>| claims.work().is_empty();
+        self.tasks.is_empty() && self.background.is_empty() && self.claims().is_none_or(idle)
     }
 }
 

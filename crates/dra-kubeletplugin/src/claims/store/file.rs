@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Found, Record, Records, Store, StoreError, failed};
+use super::{Found, Record, Records, Store, StoreError, failed, reader::read_record};
 use crate::{fault, names::ClaimUid};
 
 /// All boots' records in one folder.
@@ -73,11 +73,8 @@ impl Store for FileStore {
     fn load(&self, uid: &ClaimUid) -> Result<Found, StoreError> {
         // In this order, one that is renamed meanwhile is found all the same.
         for (extension, unpreparing) in [(RECORD, false), (UNPREPARING, true)] {
-            let path = self.path(uid, extension);
-            match fs::read(&path) {
-                Ok(bytes) => return Ok(Found::from_bytes(path, uid, &bytes, unpreparing)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(failed("reading record", &path, source)),
+            if let Some(found) = read_record(self.path(uid, extension), uid, unpreparing)? {
+                return Ok(found);
             }
         }
         Ok(Found::Nothing)
@@ -126,7 +123,7 @@ impl Store for FileStore {
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         for extension in [RECORD, UNPREPARING] {
             let path = self.path(uid, extension);
-            match fault::point("store.unlink").and_then(|()| fs::remove_file(&path)) {
+            match fault::point("store.unlink").and_then(|()| remove(&path)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(failed("removing record", &path, source)),
@@ -149,6 +146,7 @@ impl Store for FileStore {
 
     fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError> {
         let now = SystemTime::now();
+        let mut swept = Ok(());
         for path in self.files()? {
             if path.extension().is_none_or(|extension| extension != TEMP) {
                 continue;
@@ -159,16 +157,16 @@ impl Store for FileStore {
                 if age < older_than {
                     return Ok(());
                 }
-                fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path))
+                fault::point("store.unlink-leftover").and_then(|()| remove(&path))
             });
             match removed {
                 Ok(()) => {}
                 // Its writer lives after all, or another instance sweeps too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(failed("removing leftover", &path, source)),
+                Err(source) => swept = swept.and(Err(failed("removing leftover", &path, source))),
             }
         }
-        Ok(())
+        swept
     }
 }
 
@@ -232,6 +230,14 @@ impl FileStore {
         let synced =
             folder.and_then(|folder| fault::point("store.fsync-folder").and_then(|()| folder.sync_all()));
         synced.map_err(|source| failed("syncing folder", &self.folder, source))
+    }
+}
+
+/// A damaged record may be a folder; one that holds something is left for `state repair`.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir(path),
+        removed => removed,
     }
 }
 

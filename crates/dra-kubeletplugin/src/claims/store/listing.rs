@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::{Found, StoreError, failed, file};
+use super::{Found, StoreError, failed, file, reader::read_record};
 use crate::names::ClaimUid;
 
 /// A file among the records.
@@ -33,8 +33,7 @@ pub(crate) enum Content {
     Temporary,
 }
 
-/// Those of all boots of the driver whose folder is `data`, by path. One that may not be read is an error; one that
-/// cannot is a damaged record.
+/// Those of all boots of the driver whose folder is `data`, by path.
 pub(crate) fn record_files(data: &Path) -> Result<Vec<RecordFile>, StoreError> {
     // By path: one that is renamed meanwhile may be met twice.
     let mut files = BTreeMap::new();
@@ -71,14 +70,7 @@ fn read(boot_id: &str, path: PathBuf) -> Result<Option<RecordFile>, StoreError> 
         let marked = path.with_extension(file::UNPREPARING);
         return if unpreparing { Ok(None) } else { read(boot_id, marked) };
     };
-    let found = match fs::read(&path) {
-        Ok(bytes) => Found::from_bytes(path.clone(), &uid, &bytes, unpreparing),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(failed("reading record", &path, error));
-        }
-        Err(error) => Found::Damaged { path: path.clone(), why: error.to_string() },
-    };
+    let Some(found) = read_record(path.clone(), &uid, unpreparing)? else { return Ok(None) };
     Ok(of(path, modified, Content::Record { uid, found }))
 }
 

@@ -1,0 +1,35 @@
+//! Reads files that may turn out to be anything: to open a FIFO would wait for its writer.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use nix::libc;
+
+/// What the regular file says. Blocks on nothing but the disk.
+///
+/// # Errors
+///
+/// It cannot be read, or it is no regular file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same for text.
+///
+/// # Errors
+///
+/// As [`read`], or it is not UTF-8.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?).map_err(io::Error::other)
+}
