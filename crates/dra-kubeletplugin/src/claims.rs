@@ -35,6 +35,8 @@ mod repair;
 mod states;
 mod store;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod undo;
 mod unprepare;
 
