@@ -99,18 +99,20 @@ impl<P: Send + Sync + 'static> DriverCalls<P> {
         let mut called = tokio::spawn(call(Arc::clone(&self.plugin)).in_current_span());
         let done = match place.limit {
             None => called.await,
-            Some(limit) => match timeout(limit, &mut called).await {
-                Ok(done) => done,
-                Err(_) => {
+            Some(limit) => {
+                if let Ok(done) = timeout(limit, &mut called).await {
+                    done
+                } else {
+                    let seconds = limit.as_secs();
                     tracing::warn!(
                         call = name,
-                        "the driver is at work for {} s: other calls no longer wait for this one",
-                        limit.as_secs()
+                        seconds,
+                        "the driver is still at work; its place is free for others"
                     );
                     place.permit = None;
                     called.await
                 }
-            },
+            }
         };
         done.map_err(|error| panicked(name, error))?.map_err(Failure::Driver)
     }

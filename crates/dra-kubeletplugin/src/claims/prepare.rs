@@ -160,8 +160,11 @@ impl<P: DriverPlugin> Claims<P> {
                 // A holder that only waits to be collected may be gone after this.
                 Tried::Held(held) if !collected => {
                     collected = true;
-                    turn.wait(async { Ok(self.collect_holder(&held.holder, turn.deadlines.wait).await) })
-                        .await?;
+                    turn.wait(async {
+                        self.collect_holder(&held.holder, turn.deadlines.wait).await;
+                        Ok(())
+                    })
+                    .await?;
                 }
                 Tried::Held(held) => return Err(self.held_by(held)),
             }

@@ -90,13 +90,12 @@ impl<P: DriverPlugin> Claims<P> {
             self.mark_unpreparing(uid).await?;
         }
         if let (Some(place), Some(call)) = (place, stored.undo_call()) {
-            let held = match stored.record() {
-                Some(record) => self.held_claim(record, how.reason),
+            let held = if let Some(record) = stored.record() {
+                self.held_claim(record, how.reason)
+            } else {
                 // All that is known is which claim it is.
-                None => {
-                    let (claim, devices) = (claim.clone(), Vec::new());
-                    HeldClaim { claim, devices, state: None, reason: how.reason }
-                }
+                let (claim, devices) = (claim.clone(), Vec::new());
+                HeldClaim { claim, devices, state: None, reason: how.reason }
             };
             self.call_undo(place, call, held).await?;
         }
@@ -208,7 +207,7 @@ impl<P: DriverPlugin> Claims<P> {
         match self.disk.run(move |_, _| Ok(store.load(&wanted)?)).await {
             Ok(Found::Nothing) => self.remember(uid, None),
             Ok(Found::Stored { phase, record }) if record.is_vacated() => {
-                self.remember(uid, Some((phase, *record)))
+                self.remember(uid, Some((phase, *record)));
             }
             // What is there, or may be there, goes on holding the devices.
             _ => {

@@ -163,7 +163,7 @@ impl Store for FileStore {
                 Ok(()) => {}
                 // Its writer lives after all, or another instance sweeps too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => swept = swept.and(Err(failed("removing leftover", &path, source))),
+                Err(source) => swept = Err(failed("removing leftover", &path, source)),
             }
         }
         swept

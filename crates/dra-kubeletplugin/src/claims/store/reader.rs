@@ -47,8 +47,8 @@ mod tests {
 
     use super::*;
 
-    fn read(path: &Path) -> Result<Option<Found>, StoreError> {
-        read_record(path.to_owned(), &"a".parse().unwrap(), false)
+    fn read(path: &Path) -> Option<Found> {
+        read_record(path.to_owned(), &"a".parse().unwrap(), false).unwrap()
     }
 
     #[test]
@@ -61,9 +61,9 @@ mod tests {
         std::os::unix::fs::symlink("loop.json", path("loop.json")).unwrap();
         fs::write(path("cut.json"), "dra-claim").unwrap();
         for name in ["folder.json", "fifo.json", "socket.json", "loop.json", "cut.json"] {
-            assert!(matches!(read(&path(name)), Ok(Some(Found::Damaged { .. }))), "{name}");
+            assert!(matches!(read(&path(name)), Some(Found::Damaged { .. })), "{name}");
         }
-        assert!(read(&path("none.json")).unwrap().is_none());
+        assert!(read(&path("none.json")).is_none());
     }
 
     #[test]

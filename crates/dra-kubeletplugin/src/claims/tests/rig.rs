@@ -76,7 +76,7 @@ impl Rig {
 
     pub(super) fn cdi_file(&self, name: &str) -> PathBuf {
         let cdi = Directory::open(self.folder.path().join("cdi"), Kind::for_driver(DRIVER).unwrap()).unwrap();
-        cdi.path_of(&dra_cdi::FileId::new(&format!("uid-{name}")).unwrap())
+        cdi.path_of(&dra_cdi::FileId::new(format!("uid-{name}")).unwrap())
     }
 
     /// Makes a claim that has these devices: `gpu-0`, or `gpu-0/share-1` for a share.
@@ -319,13 +319,15 @@ struct Hooked {
     hooks: Arc<Hooks>,
 }
 
+/// Runs once, after the record of this claim was read.
+type AfterLoad = Option<(String, Box<dyn FnOnce() + Send>)>;
+
 type Hook = Box<dyn Fn(&Record) -> Option<io::Error> + Send>;
 
 /// What the disk does beside what it should. Each is asked before or after the real thing.
 #[derive(Default)]
 pub(super) struct Hooks {
-    /// Runs once, after this record was read.
-    pub(super) after_load: Mutex<Option<(String, Box<dyn FnOnce() + Send>)>>,
+    pub(super) after_load: Mutex<AfterLoad>,
     /// May wait, or make a write fail before anything is written.
     pub(super) before_write: Mutex<Option<Hook>>,
     /// Makes removals fail after the record is gone, as a sync of its folder does.
