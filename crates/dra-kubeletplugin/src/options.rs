@@ -98,7 +98,9 @@ impl Options {
         self
     }
 
-    /// How many calls of the driver may run at once, 16 by default. 1 serves one after the other, as the Go helper.
+    /// How many calls of the driver may run at once, 16 by default, wherever they come from: the kubelet, the recovery after a
+    /// reboot, the collection of orphans. 1 serves one after the other, as the Go helper does. A call of the background
+    /// that takes longer than 30 s no longer counts.
     pub fn max_parallel(mut self, calls: usize) -> Self {
         self.max_parallel = calls;
         self

@@ -75,7 +75,8 @@ pub trait DriverPlugin: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The claim cannot be used any more, or nobody can tell. It is that claim's error, and nothing changes.
+    /// The claim cannot be used any more, or the driver cannot tell. It is that claim's error, and nothing changes. A call
+    /// that takes more than 30 s is dropped and counts as an error.
     fn is_current(
         &self,
         claim: &AllocatedClaim,
@@ -123,7 +124,7 @@ pub trait DriverPlugin: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// It cannot be told; asked again later.
+    /// The driver cannot tell; asked again later. A call that takes more than 30 s is dropped and counts as an error.
     fn in_use(
         &self,
         claim: &HeldClaim<Self::State>,
@@ -152,7 +153,8 @@ pub trait DriverPlugin: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The books cannot be read. At start nothing is prepared until they can.
+    /// The checkpoint cannot be read. At start nothing is prepared until it can. A call that takes more than 30 s is
+    /// dropped and repeated.
     fn adopt(
         &self,
         which: Adopt<'_>,
@@ -199,7 +201,8 @@ pub(crate) trait SaveState: Send + Sync {
 }
 
 impl<S: Serialize> PrepareContext<S> {
-    /// When the kubelet stops waiting for the answer.
+    /// Until when the kubelet can be answered: some seconds before it stops waiting. After that it learns that prepare is
+    /// still running, and its next call finds what came of it.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
@@ -223,6 +226,11 @@ impl<S: Serialize> PrepareContext<S> {
     /// # Errors
     ///
     /// The state could not be encoded or written; nothing has changed on disk.
+    ///
+    /// # Cancellation
+    ///
+    /// A future that is dropped half-way does not end the write: the state may be saved or not. Nothing is written after
+    /// [`prepare`](DriverPlugin::prepare) has returned.
     pub async fn save(&self, state: &S) -> Result<(), PluginError> {
         self.saver.save(serde_json::to_value(state)?).await
     }

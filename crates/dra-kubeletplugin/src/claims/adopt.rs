@@ -15,6 +15,9 @@ use crate::{
 /// How long to wait for a claim, for a place, and for admission.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
+/// How long to wait for the devices of an adopted claim.
+const DEVICES_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl<P: DriverPlugin> Claims<P> {
     /// Makes records of all claims that the driver knows and that have none. One that fails keeps no other from it.
     pub(super) async fn adopt_all(self: &Arc<Self>) -> Result<(), Failure> {
@@ -39,7 +42,7 @@ impl<P: DriverPlugin> Claims<P> {
             let _held = held;
             // It may be on its way out already: asked again with the claim's lock, the driver knows.
             if this.load(&uid).await?.has_no_devices() {
-                this.adopt_one(&uid, deadline).await?;
+                this.adopt_one(&ClaimRef::new("", "", uid), deadline).await?;
             }
             Ok(())
         };
@@ -49,24 +52,35 @@ impl<P: DriverPlugin> Claims<P> {
     /// Asks the driver about one claim of which no record has any devices. The caller has the claim's lock.
     pub(super) async fn adopt_one(
         &self,
-        uid: &ClaimUid,
+        claim: &ClaimRef,
         deadline: Instant,
     ) -> Result<Option<Record>, Failure> {
-        let wanted = uid.clone();
+        let wanted = claim.uid.clone();
         let question = |plugin: Arc<P>| async move { plugin.adopt(Adopt::Claim(&wanted)).await };
         let adopted = self.calls.ask("adopt", deadline, question).await?;
-        let Some(claim) = adopted.into_iter().find(|claim| claim.uid == *uid) else { return Ok(None) };
+        let Some(adopted) = adopted.into_iter().find(|found| found.uid == claim.uid) else { return Ok(None) };
+        // A driver that is giving back another share of a device should learn that this claim has one. It is recorded all
+        // the same, or one call that hangs would keep all prepares waiting.
+        let refs = adopted.devices.iter().map(|device| &device.device);
+        let _devices = self.lock_devices(&claim.uid, refs, Instant::now() + DEVICES_TIMEOUT).await.ok();
         // No claim may be given its devices while the record is on its way.
         let _admission = self.up_to_date(deadline).await?;
-        self.record_adopted(claim).await.map(Some)
+        self.record_adopted(claim, adopted).await.map(Some)
     }
 
-    async fn record_adopted(&self, adopted: AdoptedClaim<P::State>) -> Result<Record, Failure> {
+    async fn record_adopted(
+        &self,
+        claim: &ClaimRef,
+        adopted: AdoptedClaim<P::State>,
+    ) -> Result<Record, Failure> {
         let state = serde_json::to_value(&adopted.state);
         let state =
             state.map_err(|error| Failure::Internal(format!("the driver's state is no JSON: {error}")))?;
-        let (namespace, name) = adopted.name.unwrap_or_default();
-        let claim = ClaimRef::new(namespace, name, adopted.uid);
+        let claim = match adopted.name {
+            Some((namespace, name)) => ClaimRef::new(namespace, name, adopted.uid),
+            // The kubelet's name of it, if the kubelet asks.
+            None => claim.clone(),
+        };
         let results = adopted.devices.into_iter().map(|device| {
             let AdoptedDevice { device, share_id, admin_access } = device;
             AllocatedDevice::adopted(device, share_id, admin_access)

@@ -3,7 +3,8 @@
 //!
 //! A run is one seed. It plays 10 to 30 random steps on five claims and three devices, several at once: `play` takes
 //! the steps, `process` is one instance of the driver with a runtime and a clock of its own, `hardware` is what the
-//! driver changes and complains of double use at once, `api` stands for the API server, `books` knows what was asked
+//! driver changes and complains of double use at once, `api` stands for the API server, `disk` for one whose reads fail,
+//! `checkpoint` for what another program has prepared, `books` knows what was asked
 //! and answered and so what must be true, `audit` compares that with records, CDI files, memory and hardware.
 //!
 //! Time is simulated. A step of an instance is a slice of its time, and in most slices each task gets no further than
@@ -15,7 +16,9 @@
 mod api;
 mod audit;
 mod books;
+mod checkpoint;
 mod dice;
+mod disk;
 mod driver;
 mod hardware;
 mod play;

@@ -78,7 +78,7 @@ impl<P: DriverPlugin> Claims<P> {
             return Ok(Current { found, undone: false });
         }
         let undone = self.undo_older(claim, How { then, ..How::reboot(deadline) }).await?;
-        let found = match self.adopt_one(&claim.uid, deadline).await? {
+        let found = match self.adopt_one(claim, deadline).await? {
             Some(record) => Found::Stored { phase: Phase::Prepared, record: Box::new(record) },
             // Names may have been kept since.
             None if undone => self.load(&claim.uid).await?,

@@ -64,13 +64,13 @@ impl<P: DriverPlugin> Claims<P> {
         let refs = results.iter().map(AllocatedDevice::device_ref);
         // Kept until the record is gone: of two shares that end at once, the last must see that it is.
         let _devices = self.lock_devices(&claim.uid, refs, how.deadline).await?;
-        // The driver has to know of all others that hold a share. None joins or leaves while the devices are locked.
-        self.up_to_date(how.deadline).await?;
         let mut place = match stored.undo_call() {
             None => None,
             Some(_) if how.background => Some(self.calls.place(how.deadline).await?.of_background()),
             Some(_) => Some(self.calls.place(how.deadline).await?),
         };
+        // The driver has to know of all others that hold a share. None joins or leaves while the devices are locked.
+        self.up_to_date(how.deadline).await?;
         self.undo_locked(stored, claim, how, place.as_mut()).await
     }
 

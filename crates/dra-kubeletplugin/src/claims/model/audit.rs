@@ -67,6 +67,10 @@ impl World {
         for claim in &claims {
             self.check(claim, &self.demand(claim));
             match self.stored(claim) {
+                // No instance lives that could have adopted it.
+                None if self.state().checkpoint.has(&claim.uid) => {
+                    bases.push((claim.uid.clone(), Base::Between));
+                }
                 None => {
                     bases.push((claim.uid.clone(), Base::Absent));
                     self.check_absent(claim);
@@ -174,7 +178,7 @@ impl World {
 
     fn check_prepared(&self, claim: &ClaimRef, record: &Record) {
         let in_use = self.state().hardware.in_use().get(&claim.uid).cloned();
-        if in_use.as_ref() != Some(&record.allocation.results) {
+        if refs(in_use.as_deref().unwrap_or_default()) != refs(&record.allocation.results) {
             self.problem(format!("{claim} is recorded as prepared and the hardware does not agree"));
         }
         if self.cdi_file(claim) != record.cdi.clone().map(String::into_bytes) {
@@ -219,12 +223,16 @@ impl World {
         let state = self.state();
         for (uid, devices) in state.hardware.in_use() {
             let recorded = records.iter().find(|(claim, _)| claim.uid == *uid).map(|(_, results)| results);
-            if !recorded.is_some_and(|results| devices.iter().all(|device| results.contains(device))) {
+            let unrecorded = state.checkpoint.has(uid) && recorded.is_none();
+            if !unrecorded && !recorded.is_some_and(|results| refs(devices).is_subset(&refs(results))) {
                 problems.push(format!("{uid} uses {devices:?} and has a record of {recorded:?}"));
             }
         }
-        let users = holds.iter().filter(|(_, result)| !result.admin_access());
-        let users: BTreeSet<&DeviceRef> = users.map(|(_, result)| result.device_ref()).collect();
+        let unrecorded = state.hardware.in_use().iter().filter(|(uid, _)| state.checkpoint.has(uid));
+        let users =
+            holds.iter().map(|(_, result)| *result).chain(unrecorded.flat_map(|(_, devices)| devices));
+        let users = users.filter(|result| !result.admin_access());
+        let users: BTreeSet<&DeviceRef> = users.map(AllocatedDevice::device_ref).collect();
         for device in state.hardware.powered().iter().filter(|device| !users.contains(device)) {
             problems.push(format!("{device} has no user and was never told that the last one left"));
         }
@@ -243,9 +251,9 @@ impl World {
         for device in (0..DEVICES).map(device) {
             let uses = |result: &AllocatedDevice| !result.admin_access() && *result.device_ref() == device;
             let recorded = records.iter().filter(|(_, results)| results.iter().any(uses));
-            let recorded: BTreeSet<ClaimRef> = recorded.map(|(claim, _)| claim.clone()).collect();
-            let remembered: BTreeSet<ClaimRef> =
-                process.memory().others(&nobody, &device).into_iter().collect();
+            let recorded: BTreeSet<ClaimUid> = recorded.map(|(claim, _)| claim.uid.clone()).collect();
+            let remembered = process.memory().others(&nobody, &device).into_iter();
+            let remembered: BTreeSet<ClaimUid> = remembered.map(|claim| claim.uid).collect();
             if remembered != recorded {
                 self.problem(format!(
                     "{device} is remembered for {remembered:?} and recorded for {recorded:?}"
@@ -260,6 +268,7 @@ impl World {
         match self.stored(name) {
             Some(Stored { phase: Phase::Started, record, older: false })
                 if record.allocation == *claim.allocation() => {}
+            Some(Stored { phase: Phase::Prepared, record, older: false }) if record.adopted => {}
             stored => self.problem(format!("{name} is being prepared, recorded is {stored:?}")),
         }
         let boot = self.state().boot;
@@ -320,6 +329,10 @@ impl World {
         let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
         whole.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
     }
+}
+
+fn refs(devices: &[AllocatedDevice]) -> BTreeSet<&DeviceRef> {
+    devices.iter().map(AllocatedDevice::device_ref).collect()
 }
 
 fn device(number: usize) -> DeviceRef {

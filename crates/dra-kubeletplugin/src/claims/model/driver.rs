@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{hardware::exclude_each_other, world::World};
 use crate::{
-    AllocatedClaim, ClaimRef, ContainerEdits, DeviceMetadata, DriverPlugin, HeldClaim, PluginError,
-    PrepareContext, Prepared, claim::DeviceRef, names::ClaimUid,
+    Adopt, AdoptedClaim, AllocatedClaim, ClaimRef, ContainerEdits, DeviceMetadata, DriverPlugin, HeldClaim,
+    PluginError, PrepareContext, Prepared, claim::DeviceRef, names::ClaimUid,
 };
 
 pub(super) struct Driver {
@@ -39,7 +39,8 @@ impl DriverPlugin for Driver {
             let mut state = world.state();
             let boot = state.boot;
             state.books.prepare_called(claim.uid(), boot);
-            state.hardware.prepare(claim)
+            let over = state.checkpoint.has(claim.uid());
+            state.hardware.prepare(claim, over)
         });
         let obeys = self.world.dice.one_in(2);
         for _ in 0..self.world.dice.below(3) {
@@ -114,6 +115,12 @@ impl DriverPlugin for Driver {
         Ok(in_use)
     }
 
+    async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<u64>>, PluginError> {
+        tokio::time::sleep(self.pause()).await;
+        self.end(self.mood())?;
+        Ok(self.world.state().checkpoint.adopt(which))
+    }
+
     fn conflicts(&self, held: &DeviceRef, wanted: &DeviceRef) -> bool {
         exclude_each_other(held, wanted)
     }
@@ -124,11 +131,13 @@ impl Driver {
         let title = format!("{call} of {} because of {:?}", held.claim, held.reason);
         let _work = self.start(&held.claim.uid, title, |world| {
             world.check_undo(call, held);
+            let recorded = world.recorded();
             let mut state = world.state();
+            let unadopted = state.checkpoint.all_but(&recorded);
             let gone = !state.api.has_any_of(&held.claim, &held.devices);
             let boot = state.boot;
             let unlicensed = state.books.undo_called(call, held, gone, boot);
-            unlicensed.into_iter().chain(state.hardware.undo(held)).collect()
+            unlicensed.into_iter().chain(state.hardware.undo(held, |uid| !unadopted.contains(uid))).collect()
         });
         for _ in 0..self.world.dice.below(3) {
             tokio::time::sleep(self.pause()).await;
@@ -136,7 +145,11 @@ impl Driver {
         let mood = self.mood();
         // A failure may come before or after the work is done.
         if matches!(mood, Mood::Succeeds | Mood::Forgets) || self.world.dice.one_in(3) {
-            let problems = self.world.state().hardware.undone(held);
+            let problems = {
+                let mut state = self.world.state();
+                state.checkpoint.remove(&held.claim.uid);
+                state.hardware.undone(held)
+            };
             for problem in problems {
                 self.world.problem(problem);
             }

@@ -21,10 +21,36 @@ pub(super) struct Hardware {
 }
 
 impl Hardware {
-    /// A prepare begins.
-    pub(super) fn prepare(&mut self, claim: &AllocatedClaim) -> Vec<String> {
+    /// Another program has prepared the claim.
+    pub(super) fn prepared_before(&mut self, claim: &ClaimUid, devices: &[AllocatedDevice]) {
+        let used = devices.iter().filter(|device| !device.admin_access());
+        self.powered.extend(used.map(|device| device.device_ref().clone()));
+        self.in_use.insert(claim.clone(), devices.to_vec());
+        self.states.insert(claim.clone(), vec![Some(0)]);
+    }
+
+    /// What another program has prepared is over, and was never recorded.
+    pub(super) fn forget_claim(&mut self, claim: &ClaimUid) {
+        self.in_use.remove(claim);
+        let used: BTreeSet<_> = self
+            .in_use
+            .values()
+            .flatten()
+            .filter(|device| !device.admin_access())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|device| device.device_ref().clone())
+            .collect();
+        self.powered.retain(|device| used.contains(device));
+    }
+
+    /// A prepare begins, over what another program has prepared or not.
+    pub(super) fn prepare(&mut self, claim: &AllocatedClaim, over: bool) -> Vec<String> {
         let (name, devices) = (claim.claim_ref(), claim.devices());
         let mut problems = self.start_work(name, devices.iter().map(AllocatedDevice::device_ref));
+        if over {
+            return problems;
+        }
         if self.uses(claim.uid()) {
             problems.push(format!("{name} is prepared again without having been undone"));
         }
@@ -52,8 +78,8 @@ impl Hardware {
         self.states.insert(claim.clone(), vec![Some(state)]);
     }
 
-    /// An undo begins.
-    pub(super) fn undo(&mut self, held: &HeldClaim<u64>) -> Vec<String> {
+    /// An undo begins. Only claims that are `known` can be told to the driver.
+    pub(super) fn undo(&mut self, held: &HeldClaim<u64>, known: impl Fn(&ClaimUid) -> bool) -> Vec<String> {
         let name = &held.claim;
         let mut problems = self.start_work(name, held.devices.iter().map(HeldDevice::device_ref));
         if let Some(states) = self.states.get(&name.uid)
@@ -67,7 +93,8 @@ impl Hardware {
                     problems
                         .push(format!("{} is taken from {name} while {user} has it", device.device_ref()));
                 }
-                if in_use.device_ref() == device.device_ref()
+                if known(user)
+                    && in_use.device_ref() == device.device_ref()
                     && !device.others.iter().any(|other| other.uid == *user)
                 {
                     problems.push(format!(
@@ -83,7 +110,9 @@ impl Hardware {
     /// It has succeeded.
     pub(super) fn undone(&mut self, held: &HeldClaim<u64>) -> Vec<String> {
         let in_use = self.in_use.remove(&held.claim.uid).unwrap_or_default();
-        let was_told = |device: &AllocatedDevice| held.devices.iter().any(|held| held.result == *device);
+        let was_told = |device: &AllocatedDevice| {
+            held.devices.iter().any(|held| held.device_ref() == device.device_ref())
+        };
         let forgotten = in_use.iter().filter(|device| !was_told(device));
         for device in held.devices.iter().filter(|device| !device.result.admin_access()) {
             if device.others.is_empty() {

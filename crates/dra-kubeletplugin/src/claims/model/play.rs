@@ -131,7 +131,8 @@ impl Run {
     fn reallocate(&self, index: usize) {
         let mut state = self.world.state();
         let claim = state.api.current(index);
-        if state.api.reallocate(&self.world.dice, index) {
+        // A claim that was in use before the first instance started keeps what it has: the scheduler leaves it alone.
+        if !state.checkpoint.has(&claim.uid) && state.api.reallocate(&self.world.dice, index) {
             state.books.reallocated(&claim.uid);
             let allocation = state.api.allocation(&claim);
             state.log.push(format!("{claim} is allocated anew: {allocation:?}"));
@@ -207,8 +208,13 @@ impl Run {
         }
     }
 
-    /// Ends the instances that have stopped, or whose time for that is over.
+    /// Ends the instances that have stopped, whose time for that is over, or that could not start.
     fn reap(&mut self) {
+        for slot in 0..self.limit {
+            if self.processes[slot].as_ref().is_some_and(Process::has_failed) {
+                self.crash(slot);
+            }
+        }
         for (mut process, end) in std::mem::take(&mut self.stopping) {
             let id = process.id;
             if process.is_quiet() {
@@ -338,6 +344,7 @@ impl Run {
             state.calm = true;
             state.api.mood = Mood::Well;
         }
+        self.quiet()?;
         if self.processes.iter().all(Option::is_none) {
             self.start(0);
         }

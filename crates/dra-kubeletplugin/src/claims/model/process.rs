@@ -13,13 +13,14 @@ use tokio::{runtime::Runtime, task::JoinHandle, time::Instant};
 use super::{
     api::{DRIVER, NODE, client},
     books::{End, Kind},
+    disk::Disk,
     driver::Driver,
     world::World,
 };
 use crate::{
     claim::ClaimRef,
     claim_status::StatusWriter,
-    claims::{Claims, ClaimsConfig, Instance, Lookup},
+    claims::{Claims, ClaimsConfig, Instance, Lookup, OpenError},
     file_threads::THREADS,
     mutex::locked,
 };
@@ -164,6 +165,11 @@ impl Process {
         }
     }
 
+    /// Whether its start has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.claims().is_none() && self.background.iter().all(JoinHandle::is_finished)
+    }
+
     /// Whether it does nothing any more, not even for callers that are gone.
     pub(super) fn is_quiet(&mut self) -> bool {
         let ended = |tasks: &mut Vec<JoinHandle<()>>| -> Vec<_> {
@@ -198,7 +204,7 @@ async fn start(
         tell: Arc::new(move |error| noted.note(format!("process {id}: {error}"))),
         driver: DRIVER.parse().unwrap(),
         lookup: Lookup::new(client(&world), DRIVER.parse().unwrap(), NODE.parse().unwrap()),
-        records: Arc::clone(&world.records),
+        records: Arc::new(Disk(Arc::clone(&world))),
         cdi: world.cdi.clone(),
         kind: world.cdi.kind().clone(),
         max_parallel,
@@ -208,6 +214,10 @@ async fn start(
     };
     let claims = match Claims::open(config, &data, &world.boot_id(), pod.as_deref(), deadline).await {
         Ok(claims) => Arc::new(claims),
+        // The machine was short of something: the next start tries again.
+        Err(OpenError::Store(error)) if !world.state().calm => {
+            return world.note(format!("process {id} cannot start: {error}"));
+        }
         Err(error) => return world.problem(format!("process {id} cannot start: {error}")),
     };
     world.note(format!("process {id} has started"));

@@ -1,6 +1,7 @@
 //! What all instances of a run share, and what outlives them.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -11,6 +12,7 @@ use tempfile::TempDir;
 use super::{
     api::{Api, DRIVER},
     books::Books,
+    checkpoint::Checkpoint,
     dice::Dice,
     hardware::Hardware,
 };
@@ -18,6 +20,7 @@ use crate::{
     claim::ClaimRef,
     claims::store::{FileRecords, MemoryRecords, Records, Store},
     mutex::locked,
+    names::ClaimUid,
 };
 
 /// Claim objects that exist at a time.
@@ -38,6 +41,7 @@ pub(super) struct State {
     pub(super) api: Api,
     pub(super) books: Books,
     pub(super) hardware: Hardware,
+    pub(super) checkpoint: Checkpoint,
     /// Counts reboots; it makes the boot id.
     pub(super) boot: u64,
     /// Nothing fails or takes long any more.
@@ -61,10 +65,13 @@ impl World {
             _ => Arc::new(FileRecords::in_folder(&data(&folder))),
         };
         records.of_boot(&boot_id(0)).unwrap();
+        let (mut books, mut hardware) = (Books::default(), Hardware::default());
+        let checkpoint = Checkpoint::random(&dice, &api, &mut hardware, &mut books);
         let state = State {
             api,
-            books: Books::default(),
-            hardware: Hardware::default(),
+            books,
+            hardware,
+            checkpoint,
             boot: 0,
             calm: false,
             log: Vec::new(),
@@ -94,6 +101,11 @@ impl World {
         state.boot += 1;
         self.records.of_boot(&boot_id(state.boot)).unwrap();
         state.books.reboot();
+        let unrecorded = state.checkpoint.clear();
+        let recorded = self.recorded();
+        for claim in unrecorded.into_iter().filter(|claim| !recorded.contains(claim)) {
+            state.hardware.forget_claim(&claim);
+        }
         if forgets {
             state.hardware.forget();
         }
@@ -101,6 +113,12 @@ impl World {
             std::fs::remove_dir_all(self.cdi.path()).unwrap();
             std::fs::create_dir(self.cdi.path()).unwrap();
         }
+    }
+
+    /// All claims with a record.
+    pub(super) fn recorded(&self) -> BTreeSet<ClaimUid> {
+        let stores = self.records.of_other_boots("").unwrap();
+        stores.iter().flat_map(|store| store.claims().unwrap()).collect()
     }
 
     /// The records of this boot, and those of earlier ones.
