@@ -355,9 +355,11 @@ impl<P: DriverPlugin> Claims<P> {
             saver: journal.saver(),
             state: std::marker::PhantomData,
         };
-        let call = |plugin: Arc<P>| async move { plugin.prepare(&claim, &cx).await };
         let called = match driver_point("driver.before-prepare") {
-            Ok(()) => self.calls.call(place, "prepare", call).await,
+            Ok(()) => {
+                let call = |plugin: Arc<P>| async move { plugin.prepare(&claim, &cx).await };
+                self.calls.call(place, "prepare", call).await
+            }
             Err(error) => Err(error),
         };
         let record = journal.close().await;

@@ -25,8 +25,8 @@ pub(super) struct Books {
     swept: bool,
     /// Whether a process has died since.
     died: bool,
-    /// The last boot in which records of an earlier one could not be read once.
-    unread_older: Option<u64>,
+    /// The last boot in which a read of a record failed.
+    unread: Option<u64>,
     /// Since when the kubelet has each process registered without a gap, in the process's time.
     registered: HashMap<u64, Instant>,
     pages: BTreeMap<ClaimUid, Page>,
@@ -272,12 +272,11 @@ impl Books {
     /// Whether the driver has been told in this boot that the claim ended with an earlier one, or there is a cause for that
     /// being late.
     pub(super) fn was_tried(&self, claim: &ClaimUid, boot: u64) -> bool {
-        self.unread_older == Some(boot)
-            || self.pages.get(claim).is_some_and(|page| page.tried_in_boot == boot)
+        self.unread == Some(boot) || self.pages.get(claim).is_some_and(|page| page.tried_in_boot == boot)
     }
 
-    pub(super) fn failed_to_read_older(&mut self, boot: u64) {
-        self.unread_older = Some(boot);
+    pub(super) fn failed_to_read(&mut self, boot: u64) {
+        self.unread = Some(boot);
     }
 
     /// Another program has prepared the claim.

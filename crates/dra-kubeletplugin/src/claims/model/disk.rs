@@ -55,11 +55,10 @@ impl DiskStore {
             return Ok(());
         }
         self.world.note(format!("{what} fails, of an earlier boot: {}", self.other_boot));
-        if self.other_boot {
-            let mut state = self.world.state();
-            let boot = state.boot;
-            state.books.failed_to_read_older(boot);
-        }
+        let mut state = self.world.state();
+        let boot = state.boot;
+        state.books.failed_to_read(boot);
+        drop(state);
         let source = io::Error::from(Errno::EMFILE);
         Err(StoreError { operation: "reading", path: PathBuf::from("record"), source })
     }

@@ -123,7 +123,7 @@ impl Store for FileStore {
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         for extension in [RECORD, UNPREPARING] {
             let path = self.path(uid, extension);
-            match fault::point("store.unlink").and_then(|()| remove(&path)) {
+            match or_folder(fault::point("store.unlink").and_then(|()| fs::remove_file(&path)), &path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(failed("removing record", &path, source)),
@@ -157,7 +157,7 @@ impl Store for FileStore {
                 if age < older_than {
                     return Ok(());
                 }
-                fault::point("store.unlink-leftover").and_then(|()| remove(&path))
+                or_folder(fault::point("store.unlink-leftover").and_then(|()| fs::remove_file(&path)), &path)
             });
             match removed {
                 Ok(()) => {}
@@ -234,9 +234,11 @@ impl FileStore {
 }
 
 /// A damaged record may be a folder; one that holds something is left for `state repair`.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir(path),
+fn or_folder(removed: io::Result<()>, path: &Path) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            fault::point("store.unlink").and_then(|()| fs::remove_dir(path))
+        }
         removed => removed,
     }
 }
