@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(
             (last.kubernetes, last.tier),
             (Version::NEWEST, Tier::Gate),
-            "a smoke test ends by itself"
+            "the last cluster has nothing to share"
         );
     }
 
