@@ -20,6 +20,7 @@ mod feature_gates;
 mod kubelet;
 mod node;
 mod pod;
+mod queue;
 mod read_only;
 mod runner;
 mod scenario;
@@ -36,7 +37,8 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 
 use context::Setup;
-use scenario::{Share, Suite, Tier};
+use queue::Queue;
+use scenario::{Suite, Tier};
 
 #[derive(Parser)]
 #[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
@@ -50,9 +52,9 @@ struct Cli {
     /// Run only scenarios of this suite.
     #[arg(long, value_enum)]
     suite: Option<Suite>,
-    /// Run only this share of them, as `1/2`: every second one, from the first.
-    #[arg(long, default_value_t = Share::WHOLE)]
-    share: Share,
+    /// Run only those that no other run with this folder has taken, the longest first. It is empty before the first run.
+    #[arg(long)]
+    queue: Option<PathBuf>,
     /// Write what commands print now into the documents that show something else, which is a failure without it.
     #[arg(long)]
     update: bool,
@@ -71,7 +73,7 @@ struct Cli {
     /// A folder for logs and other files of the scenarios.
     #[arg(long, default_value = "target/e2e/scratch")]
     scratch: PathBuf,
-    /// Where to write how many passed and failed.
+    /// Where to write how many passed, failed, and need another version, and how many the runs with this queue have together.
     #[arg(long)]
     summary: Option<PathBuf>,
     #[command(flatten)]
@@ -104,7 +106,6 @@ async fn main() -> ExitCode {
 /// Whether all passed.
 async fn run(cli: Cli) -> Result<bool> {
     let chosen = scenario::choose(scenarios::all(), cli.tier, cli.suite, cli.only.as_deref());
-    let chosen = cli.share.of(chosen);
     if cli.list {
         for scenario in &chosen {
             println!("{scenario}");
@@ -122,9 +123,14 @@ async fn run(cli: Cli) -> Result<bool> {
         soak: cli.soak,
         updates: cli.update,
     };
-    let count = runner::run(&setup, &chosen).await;
+    let all = chosen.len();
+    let queue = match cli.queue {
+        Some(folder) => Queue::shared(chosen, folder),
+        None => Queue::alone(chosen),
+    };
+    let count = runner::run(&setup, queue).await?;
     if let Some(summary) = cli.summary {
-        let text = format!("{} {}\n", count.passed, count.failed);
+        let text = format!("{} {} {} {all}\n", count.passed, count.failed, count.unsuited);
         std::fs::write(&summary, text).with_context(|| format!("writing {}", summary.display()))?;
     }
     Ok(count.failed == 0)

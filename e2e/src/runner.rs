@@ -8,40 +8,52 @@ use futures::FutureExt as _;
 use crate::{
     chart,
     context::{Context, Setup},
+    queue::Queue,
     scenario::Scenario,
 };
 
-/// How many passed and failed.
+/// How many passed and failed, and how many need another version of Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
+    pub(crate) unsuited: u32,
 }
 
-/// Runs all and prints a line for each, with the chain of causes if it failed.
-pub(crate) async fn run(setup: &Setup, scenarios: &[Scenario]) -> Count {
+/// Runs what is in the queue and prints a line for each scenario, with the chain of causes if it failed.
+///
+/// # Errors
+/// The queue breaks.
+pub(crate) async fn run(setup: &Setup, mut queue: Queue) -> Result<Count> {
     let mut count = Count::default();
-    for scenario in scenarios {
-        let start = Instant::now();
-        if setup.minor().is_some_and(|minor| minor < scenario.since) {
-            println!("test {} ... needs Kubernetes 1.{}", scenario.name, scenario.since);
-            continue;
-        }
-        let outcome = run_one(setup, scenario).await;
-        let seconds = start.elapsed().as_secs_f64();
-        match outcome {
-            Ok(()) => {
-                count.passed += 1;
-                println!("test {} ... ok ({seconds:.1} s)", scenario.name);
-            }
-            Err(error) => {
-                count.failed += 1;
-                println!("test {} ... FAILED ({seconds:.1} s)", scenario.name);
-                error.chain().for_each(|cause| println!("    {}", cause.to_string().replace('\n', "\n    ")));
-            }
+    while let Some(batch) = queue.take()? {
+        for scenario in &batch {
+            run_counted(setup, scenario, &mut count).await;
         }
     }
-    count
+    Ok(count)
+}
+
+async fn run_counted(setup: &Setup, scenario: &Scenario, count: &mut Count) {
+    let start = Instant::now();
+    if setup.minor().is_some_and(|minor| minor < scenario.since) {
+        count.unsuited += 1;
+        println!("test {} ... needs Kubernetes 1.{}", scenario.name, scenario.since);
+        return;
+    }
+    let outcome = run_one(setup, scenario).await;
+    let seconds = start.elapsed().as_secs_f64();
+    match outcome {
+        Ok(()) => {
+            count.passed += 1;
+            println!("test {} ... ok ({seconds:.1} s)", scenario.name);
+        }
+        Err(error) => {
+            count.failed += 1;
+            println!("test {} ... FAILED ({seconds:.1} s)", scenario.name);
+            error.chain().for_each(|cause| println!("    {}", cause.to_string().replace('\n', "\n    ")));
+        }
+    }
 }
 
 async fn run_one(setup: &Setup, scenario: &Scenario) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What a scenario is, and which are chosen.
 
-use std::{fmt, pin::Pin, str::FromStr, time::Duration};
+use std::{fmt, pin::Pin, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -104,55 +104,9 @@ pub(crate) fn choose(
         .collect()
 }
 
-/// One of several runs that share the scenarios among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// From 1.
-    number: usize,
-    of: usize,
-}
-
-impl Share {
-    pub(crate) const WHOLE: Self = Self { number: 1, of: 1 };
-
-    /// Neighbours take about as long, so they go to different runs.
-    pub(crate) fn of<T>(self, all: Vec<T>) -> Vec<T> {
-        all.into_iter().skip(self.number - 1).step_by(self.of).collect()
-    }
-}
-
-impl FromStr for Share {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let numbers =
-            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        match numbers {
-            Some((number, of)) if 1 <= number && number <= of => Ok(Self { number, of }),
-            _ => Err("not a share as 1/2"),
-        }
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_all_of_it_and_none_twice() {
-        let of = |text: &str| text.parse::<Share>().unwrap().of(vec![1, 2, 3, 4, 5]);
-        assert_eq!((of("1/2"), of("2/2"), of("1/1")), (vec![1, 3, 5], vec![2, 4], vec![1, 2, 3, 4, 5]));
-        for text in ["", "1", "0/2", "3/2", "1/0", "a/b", "-1/2"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
-        }
-        assert_eq!(Share::WHOLE.to_string().parse(), Ok(Share::WHOLE));
-    }
 
     fn names(tier: Tier, suite: Option<Suite>, only: Option<&str>) -> Vec<&'static str> {
         let scenario = |name, tier| Scenario::new(name, |_| Box::pin(async { Ok(()) })).tier(tier);

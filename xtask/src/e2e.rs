@@ -2,6 +2,7 @@
 //!
 //! What a scenario does is in the `e2e` crate; this decides which run on which version, and brings them there.
 
+mod count;
 mod output;
 mod plan;
 pub(crate) mod tools;
@@ -26,6 +27,7 @@ use crate::{
         version::Version,
     },
 };
+use count::{Count, Summary};
 use output::Output;
 use plan::{Leg, SIDE_BY_SIDE, Suite, Tier};
 
@@ -93,13 +95,6 @@ impl From<SoakOptions> for Options {
     }
 }
 
-/// What the scenarios of one or several versions came to.
-#[derive(Clone, Copy, Default)]
-struct Count {
-    passed: u32,
-    failed: u32,
-}
-
 /// Runs all legs and prints the count as the last line.
 ///
 /// # Errors
@@ -123,10 +118,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         bench::check_strace()?;
     }
     let drivers = if options.unoptimized { tools::Drivers::Unoptimized } else { tools::Drivers::Shipped };
-    let tools = tools::build(root, drivers)?;
-    if options.tier == Tier::Full {
-        tools::build_older_containerd(root, &tools)?;
-    }
+    let tools = tools::build(root, options.tier, drivers)?;
     for leg in &legs {
         build::ensure(root, leg.kubernetes)?;
     }
@@ -135,10 +127,35 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if measures {
         bench::run(root, &bench::Options { quick: true, only: Vec::new() })?;
     }
-    println!("{} passed, {} failed", total.passed, total.failed);
+    println!("{total}");
     ensure!(total.failed == 0, "{} of the scenarios failed, see above", total.failed);
     ensure!(total.passed > 0, "no scenario was run: `--only` matches none of the tier");
     Ok(())
+}
+
+/// Which builds to make ahead of a run.
+#[derive(Args)]
+pub(crate) struct PrepareOptions {
+    /// The tier that is to be run.
+    #[arg(long, value_enum, default_value_t = Tier::Gate)]
+    tier: Tier,
+}
+
+/// Builds what a run of all scenarios takes longest to build: Kubernetes, the Go helpers, and the drivers as they are
+/// shipped. No other `cargo` in the workspace waits for it, as long as that names no target.
+///
+/// # Errors
+/// A build fails.
+pub(crate) fn prepare(root: &Path, options: &PrepareOptions) -> Result<()> {
+    let legs = plan::legs(options.tier, None, None, false, None);
+    // The one waits for downloads, and the other's linkers use one core each.
+    thread::scope(|scope| {
+        let drivers = scope.spawn(|| tools::drivers(root, tools::Drivers::Shipped).map(drop));
+        let helpers = tools::helpers(root, options.tier).map(drop);
+        let kubernetes = || legs.iter().try_for_each(|leg| build::ensure(root, leg.kubernetes).map(drop));
+        let built = helpers.and_then(|()| kubernetes());
+        drivers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(built)
+    })
 }
 
 /// What all legs of a run have in common.
@@ -154,6 +171,8 @@ struct Run<'a> {
 struct Place {
     cluster: Cluster,
     scratch: PathBuf,
+    /// Which scenarios of each leg are taken.
+    queues: PathBuf,
     logs: PathBuf,
 }
 
@@ -164,6 +183,7 @@ impl Place {
         Self {
             cluster: Cluster::in_dir(folder.join(name("cluster"))),
             scratch: folder.join(name("scratch")),
+            queues: queues(root),
             logs: folder.join("logs"),
         }
     }
@@ -173,32 +193,28 @@ impl Run<'_> {
     /// Runs the legs, the first ones first, in a few clusters at once.
     fn side_by_side(&self, legs: Vec<Leg>) -> Result<Count> {
         let clusters = legs.len().min(SIDE_BY_SIDE);
+        for leg in &legs {
+            empty(&queues(self.root).join(leg.whole()))?;
+        }
         let (waiting, output) = (Mutex::new(VecDeque::from(legs)), Output::default());
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let work = |number| -> Result<Count> {
-            let (place, mut count) = (Place::new(self.root, number), Count::default());
+        let work = |number| -> Result<Vec<_>> {
+            let (place, mut summaries) = (Place::new(self.root, number), Vec::new());
             while let Some(leg) = next() {
-                let of_leg = self.leg(&place, &leg, &output)?;
-                count.passed += of_leg.passed;
-                count.failed += of_leg.failed;
+                summaries.push((leg.whole(), self.leg(&place, &leg, &output)?));
             }
-            Ok(count)
+            Ok(summaries)
         };
-        let counts: Vec<_> = thread::scope(|scope| {
+        let of_clusters: Vec<_> = thread::scope(|scope| {
             let workers: Vec<_> = (1..=clusters).map(|number| scope.spawn(move || work(number))).collect();
             let ended = workers.into_iter().map(thread::ScopedJoinHandle::join);
             ended.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
-        let mut total = Count::default();
-        for count in counts {
-            let count = count?;
-            total.passed += count.passed;
-            total.failed += count.failed;
-        }
-        Ok(total)
+        let summaries = of_clusters.into_iter().collect::<Result<Vec<_>>>()?;
+        count::total(&summaries.concat())
     }
 
-    fn leg(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Count> {
+    fn leg(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Summary> {
         let programs = build::ensure(self.root, leg.kubernetes)?;
         let cluster = &place.cluster;
         cluster.down()?;
@@ -208,8 +224,8 @@ impl Run<'_> {
         if let Err(error) = cluster.up(self.root, &start) {
             return Err(error.context(save_logs(place, leg)?));
         }
-        let count = self.scenarios(place, leg, output);
-        let failed = count.as_ref().map_or(true, |count| count.failed > 0);
+        let summary = self.scenarios(place, leg, output);
+        let failed = summary.as_ref().map_or(true, |summary| summary.count.failed > 0);
         let saved = if failed { Some(save_logs(place, leg)?) } else { None };
         if self.keep {
             println!(
@@ -222,20 +238,16 @@ impl Run<'_> {
         if let Some(saved) = saved {
             println!("{saved}");
         }
-        count
+        summary
     }
 
-    fn scenarios(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Count> {
+    fn scenarios(&self, place: &Place, leg: &Leg, output: &Output) -> Result<Summary> {
         let scratch = &place.scratch;
-        if scratch.exists() {
-            fs::remove_dir_all(scratch).with_context(|| format!("emptying {}", scratch.display()))?;
-        }
-        fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
+        empty(scratch)?;
         let summary = scratch.join("summary");
         let mut command: Vec<OsString> = vec![self.tools.scenarios.clone().into()];
         for (option, value) in [
             ("--tier", leg.tier.to_string().into()),
-            ("--share", leg.share.to_string().into()),
             ("--kubernetes", leg.kubernetes.to_string().into()),
             ("--binaries", self.tools.binaries.clone().into_os_string()),
             ("--helpers", self.tools.helpers.clone().into_os_string()),
@@ -243,6 +255,9 @@ impl Run<'_> {
             ("--summary", summary.clone().into_os_string()),
         ] {
             command.extend([option.into(), value]);
+        }
+        if leg.share.of > 1 {
+            command.extend(["--queue".into(), place.queues.join(leg.whole()).into_os_string()]);
         }
         let soak = self.options.soak;
         for (option, value) in [
@@ -257,24 +272,27 @@ impl Run<'_> {
             command.push("--update".into());
         }
         let status = output.show(place.cluster.inside(&command)?, leg)?;
-        let count =
-            read_summary(&summary).with_context(|| format!("the scenarios of {leg} broke off ({status})"))?;
+        let summary = Summary::read(&summary)
+            .with_context(|| format!("the scenarios of {leg} broke off ({status})"))?;
         ensure!(
-            status.success() || count.failed > 0,
+            status.success() || summary.count.failed > 0,
             "the scenarios of {leg} ended with {status}, yet none is said to have failed"
         );
-        Ok(count)
+        Ok(summary)
     }
 }
 
-/// Reads `passed failed`, which the scenarios' runner leaves when it comes to its end.
-fn read_summary(path: &Path) -> Result<Count> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let numbers: Vec<_> = text.split_whitespace().map(str::parse).collect();
-    match numbers[..] {
-        [Ok(passed), Ok(failed)] => Ok(Count { passed, failed }),
-        _ => anyhow::bail!("{} holds {text:?} instead of two numbers", path.display()),
+/// The folder of what the clusters of each leg have taken.
+fn queues(root: &Path) -> PathBuf {
+    root.join("target/e2e/queues")
+}
+
+/// Makes a folder that holds nothing.
+fn empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("emptying {}", folder.display()))?;
     }
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))
 }
 
 /// Copies the logs of the cluster and of the scenarios' drivers to a place that the next run leaves alone.
@@ -304,23 +322,4 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_whole_summary_counts() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("summary");
-        assert!(read_summary(&path).is_err());
-        for broken in ["", "3", "3 x", "1 2 3"] {
-            fs::write(&path, broken).unwrap();
-            assert!(read_summary(&path).is_err(), "{broken}");
-        }
-        fs::write(&path, "3 1\n").unwrap();
-        let count = read_summary(&path).unwrap();
-        assert_eq!((count.passed, count.failed), (3, 1));
-    }
 }

@@ -38,6 +38,8 @@ enum Task {
     Cluster(cluster::Command),
     /// Test against real Kubernetes: build what is missing, start it, run the scenarios, stop it.
     E2e(e2e::Options),
+    /// Build ahead what `e2e` takes longest to build, while something else is done in the workspace.
+    Prepare(e2e::PrepareOptions),
     /// Compare drivers on the SDK and on the Go helper, on real Kubernetes, and write docs/benchmarks.md.
     Bench(bench::Options),
     /// Lint the drivers' Helm charts and render them with all sorts of values. Needs Go.
@@ -66,6 +68,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Cluster(command) => cluster::run(&root, command),
         Task::E2e(options) => e2e::run(&root, &options),
+        Task::Prepare(options) => e2e::prepare(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Chart => chart::run(&root),
         Task::Image(options) => image::run(&root, &options),

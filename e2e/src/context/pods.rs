@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 
 use super::Context;
-use crate::eventually::eventually;
+use crate::{eventually::eventually, scenario::Tier};
 
 impl Context {
     /// Makes a pod; `pod::shell` builds one.
@@ -47,6 +47,14 @@ impl Context {
             let pods = self.api::<Pod>();
             let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(change)).await;
             changed.with_context(|| format!("annotating pod {name}"))?;
+        }
+    }
+
+    /// Waits until a pod runs whose prepare has failed. In the full tier nothing makes the kubelet hurry.
+    pub(crate) async fn wait_running_again(&self, name: &str, within: Duration) -> Result<Pod> {
+        match self.tier {
+            Tier::Full => self.wait_running(name, within).await,
+            Tier::Smoke | Tier::Gate => self.wait_running_nudged(name, within).await,
         }
     }
 

@@ -31,7 +31,9 @@ async fn force_deleted(cx: &Context) -> Result<()> {
         .delete("first", &DeleteParams::default().grace_period(0))
         .await
         .context("forcing the pod out")?;
-    let gpus = run_pod(cx, "second", SETTLED_WITHIN).await?;
+    cx.create_pod(&ShellPod::print_env("second").template("one-gpu").build()).await?;
+    cx.wait_running_again("second", SETTLED_WITHIN).await?;
+    let gpus = gpu::gpus_of(cx, "second").await?;
     ensure!(gpus == ["gpu-0"], "the second pod sees {gpus:?}");
     let files = gpu::files()?;
     ensure!(files.records.len() == 1, "one pod runs, on disk are {files:?}");

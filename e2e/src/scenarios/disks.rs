@@ -58,7 +58,7 @@ async fn full_disk(cx: &Context) -> Result<()> {
     cx.delete_pod("early", RUNS_WITHIN).await?;
     gpu::nothing_left().await?;
     disk.free()?;
-    cx.wait_running("late", SETTLED_WITHIN).await?;
+    cx.wait_running_again("late", SETTLED_WITHIN).await?;
     cx.delete_pod("late", RUNS_WITHIN).await?;
     gpu::nothing_left().await?;
     driver.terminate(Duration::from_secs(6)).await.map(drop)
@@ -93,7 +93,7 @@ async fn read_only(cx: &Context, folder: PathBuf, advice: &str) -> Result<()> {
 
     drop(read_only);
     cx.wait_gone("early", SETTLED_WITHIN).await?;
-    cx.wait_running("late", SETTLED_WITHIN).await?;
+    cx.wait_running_again("late", SETTLED_WITHIN).await?;
     ensure!(driver.is_running().await?, "the driver has ended");
     cx.delete_pod("late", RUNS_WITHIN).await?;
     gpu::nothing_left().await

@@ -45,7 +45,9 @@ async fn kubelet_away(cx: &Context) -> Result<()> {
     let outcome = outcome.await;
     node::component("start", "kubelet").await?;
     outcome?;
-    let gpus = run_pod(cx, "second", SETTLED_WITHIN).await?;
+    cx.create_pod(&ShellPod::print_env("second").template("one-gpu").build()).await?;
+    cx.wait_running_again("second", SETTLED_WITHIN).await?;
+    let gpus = gpu::gpus_of(cx, "second").await?;
     ensure!(gpus == ["gpu-0"], "the second pod sees {gpus:?}");
     ensure!(gpu::files()?.records.len() == 1, "one pod runs, on disk are {:?}", gpu::files()?);
     cx.delete_pod("second", RUNS_WITHIN).await?;
@@ -100,7 +102,7 @@ async fn allocated_anew(cx: &Context) -> Result<()> {
     outcome?;
 
     for (pod, gets_the_old) in [("user", false), ("taker", true)] {
-        cx.wait_running(pod, SETTLED_WITHIN).await?;
+        cx.wait_running_again(pod, SETTLED_WITHIN).await?;
         let gpus = gpu::gpus_of(cx, pod).await?;
         ensure!(
             gpus.len() == 1 && (gpus == had) == gets_the_old,

@@ -39,11 +39,12 @@ pub(crate) struct Leg {
     pub(crate) tier: Tier,
     /// For all components: `A=true,B=false`; none means those of the version.
     pub(crate) feature_gates: String,
-    /// Which of its scenarios.
+    /// Which of the clusters that share its scenarios.
     pub(crate) share: Share,
 }
 
-/// A share of the scenarios of a version: `number` of `of`, counted from 1.
+/// Cluster `number` of the `of` that share the scenarios of a leg, counted from 1. Each takes the next scenario that no
+/// other one has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) number: usize,
@@ -51,7 +52,7 @@ pub(crate) struct Share {
 }
 
 /// Clusters at once. Scenarios wait for most of their time: for back-offs of the kubelet, or on purpose.
-pub(crate) const SIDE_BY_SIDE: usize = 2;
+pub(crate) const SIDE_BY_SIDE: usize = 3;
 
 /// Turns on the gates that fields of slices depend on and that Kubernetes 1.37 has off, and what they need.
 const ALL_ON: &str = "DRADeviceCompatibilityGroups=true,DRAFractionalCapacityRange=true,DRAListTypeAttributes=true,\
@@ -108,7 +109,10 @@ fn legs_of_tier(tier: Tier, kubernetes: Option<Version>, only: bool) -> Vec<Leg>
         (_, Some(version)) => shares(version, tier).collect(),
         (Tier::Gate, None) => {
             let smoke = [gated(ALL_ON), leg(Version::OLDEST, Tier::Smoke)];
-            shares(Version::NEWEST, tier).chain(smoke).collect()
+            let mut shares: Vec<_> = shares(Version::NEWEST, tier).collect();
+            // It takes what is left once the smoke tests are done, so all clusters end at about the same time.
+            let last = shares.pop();
+            shares.into_iter().chain(smoke).chain(last).collect()
         }
         (Tier::Full, None) => {
             // Long loops look for rare trouble of ours, which one version shows as well as four.
@@ -123,15 +127,20 @@ fn legs_of_tier(tier: Tier, kubernetes: Option<Version>, only: bool) -> Vec<Leg>
 impl Leg {
     /// A name for a folder.
     pub(crate) fn name(&self) -> String {
+        let share =
+            if self.share == Share::WHOLE { String::new() } else { format!("-{}", self.share.number) };
+        format!("{}{share}", self.whole())
+    }
+
+    /// A name that all clusters of the leg have in common.
+    pub(crate) fn whole(&self) -> String {
         let gates = match self.feature_gates.as_str() {
             "" => "",
             ALL_ON => "-gates-on",
             ALL_OFF => "-gates-off",
             _ => "-gates",
         };
-        let share =
-            if self.share == Share::WHOLE { String::new() } else { format!("-{}", self.share.number) };
-        format!("{}{gates}{share}", self.kubernetes)
+        format!("{}{gates}", self.kubernetes)
     }
 }
 
@@ -191,7 +200,28 @@ mod tests {
             (Version::NEWEST, Tier::Smoke, ALL_ON),
             (Version::OLDEST, Tier::Smoke, ""),
         ];
-        assert_eq!(shown(&legs(Tier::Gate, None, None, false, None)), expected);
+        let gate = legs(Tier::Gate, None, None, false, None);
+        assert_eq!(shown(&gate), expected);
+        let last = gate.last().unwrap();
+        assert_eq!(
+            (last.kubernetes, last.tier),
+            (Version::NEWEST, Tier::Gate),
+            "the last cluster has nothing to share"
+        );
+    }
+
+    #[test]
+    fn clusters_of_a_leg_have_a_name_in_common_and_one_of_their_own() {
+        for legs in [Tier::Gate, Tier::Full].map(|tier| legs(tier, None, None, false, None)) {
+            let mut names: Vec<_> = legs.iter().map(Leg::name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), legs.len());
+            let mut wholes: Vec<_> = legs.iter().map(Leg::whole).collect();
+            wholes.sort_unstable();
+            wholes.dedup();
+            assert_eq!(wholes.len(), shown(&legs).len());
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::plan::Tier;
 use crate::{cluster::build, helm, image::Driver, static_build};
 
 /// Drivers under test: built as they are shipped, so without what is only for people at a desk.
@@ -31,7 +32,7 @@ pub(crate) struct Tools {
 
 /// How the drivers are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Drivers {
+pub(super) enum Drivers {
     /// As they are shipped: minutes.
     Shipped,
     /// Seconds, while a scenario is being written; what they weigh says nothing.
@@ -39,7 +40,23 @@ pub(crate) enum Drivers {
 }
 
 /// Builds all of it; what is up to date costs little.
-pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
+pub(super) fn build(root: &Path, tier: Tier, drivers: Drivers) -> Result<Tools> {
+    let helpers = self::helpers(root, tier)?;
+    let target = target_folder(root)?;
+    // What the NVIDIA driver weighs is not looked at, and building it as it is shipped takes minutes.
+    cargo_build(root, &["--package", "e2e", "--package", "dra-doctor", "--package", "nvidia-gpu-driver"])?;
+    let stripped = strip(&target.join("debug").join(Driver::Nvidia.package()), &helpers)?;
+    write_image(Driver::Nvidia, &stripped, &helpers)?;
+    let binaries = self::drivers(root, drivers)?;
+    let size = write_image(Driver::Mock, &binaries.join(Driver::Mock.package()), &helpers)?;
+    if drivers == Drivers::Shipped {
+        Driver::Mock.check_size(size)?;
+    }
+    Ok(Tools { binaries, scenarios: target.join("debug/e2e"), helpers })
+}
+
+/// Builds what is written in Go, and gives the folder that it is in.
+pub(super) fn helpers(root: &Path, tier: Tier) -> Result<PathBuf> {
     let helpers = root.join("target/e2e/helpers");
     fs::create_dir_all(&helpers).with_context(|| format!("creating {}", helpers.display()))?;
     build::go(&root.join("e2e/grpc-dial"), &[], &helpers.join("grpc-dial"), &["."])?;
@@ -48,22 +65,20 @@ pub(crate) fn build(root: &Path, drivers: Drivers) -> Result<Tools> {
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
     helm::build(root, &helpers)?;
-    let target = target_folder(root)?;
-    // What the NVIDIA driver weighs is not looked at, and building it as it is shipped takes minutes.
-    cargo_build(root, &["--package", "e2e", "--package", "dra-doctor", "--package", "nvidia-gpu-driver"])?;
-    let stripped = strip(&target.join("debug").join(Driver::Nvidia.package()), &helpers)?;
-    write_image(Driver::Nvidia, &stripped, &helpers)?;
+    if tier == Tier::Full {
+        build_older_containerd(root, &helpers)?;
+    }
+    Ok(helpers)
+}
+
+/// Builds the drivers under test, and gives the folder that they are in.
+pub(super) fn drivers(root: &Path, drivers: Drivers) -> Result<PathBuf> {
     let mut arguments = vec!["--no-default-features"];
     arguments.extend(DRIVERS.iter().flat_map(|driver| ["--package", driver]));
     if drivers == Drivers::Shipped {
         arguments.push("--release");
     }
-    let binaries = static_build::run(root, &arguments)?;
-    let size = write_image(Driver::Mock, &binaries.join(Driver::Mock.package()), &helpers)?;
-    if drivers == Drivers::Shipped {
-        Driver::Mock.check_size(size)?;
-    }
-    Ok(Tools { binaries, scenarios: target.join("debug/e2e"), helpers })
+    static_build::run(root, &arguments)
 }
 
 /// Writes a driver's image, as it is called in the cluster, beside the helpers, and gives its size, unpacked.
@@ -85,12 +100,12 @@ fn strip(program: &Path, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Builds a containerd from before 2.4, from when on CDI cannot be off, and its shim. Only scenarios of the full tier need it.
-pub(crate) fn build_older_containerd(root: &Path, tools: &Tools) -> Result<()> {
+fn build_older_containerd(root: &Path, helpers: &Path) -> Result<()> {
     let module = root.join("e2e/older-containerd");
     let packages =
         ["containerd", "containerd-shim-runc-v2"].map(|name| format!("{OLDER_CONTAINERD}/cmd/{name}"));
     // The slash makes it a folder: one file for each package.
-    let folder = tools.helpers.join("older-containerd/");
+    let folder = helpers.join("older-containerd/");
     build::go(&module, &["-ldflags=-s -w"], &folder, &packages.each_ref().map(String::as_str))
 }
 
