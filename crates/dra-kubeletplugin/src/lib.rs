@@ -55,7 +55,7 @@ pub use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
     claim_status::{DeviceStatus, InvalidStatus},
     claims::StoreError,
-    config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
+    config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig, parse_parameters},
     error::{BackgroundError, RunError, StartError},
     handle::Handle,
     health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints, HealthVersion},
