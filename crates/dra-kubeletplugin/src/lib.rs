@@ -36,6 +36,7 @@ mod socket;
 mod start;
 pub mod state;
 mod stop;
+mod untrusted;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]

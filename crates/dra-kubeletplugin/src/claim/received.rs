@@ -159,6 +159,7 @@ mod tests {
         )
     }
 
+    #[expect(clippy::unwrap_in_result, reason = "reads better in the tests")]
     fn prepare(ours: &str, foreign: &str) -> Result<AllocatedClaim, ClaimError> {
         let driver = "gpu.example.com".parse().unwrap();
         let wanted = ClaimRef::new("ns", "one", UID.parse().unwrap());
