@@ -122,7 +122,8 @@ pub enum BackgroundError {
         /// Where it should look.
         socket: PathBuf,
     },
-    /// A claim's status could not be written; told once. It is tried again unless the API server refuses the content.
+    /// A claim's status could not be written: it was refused, or the API server has been away for 30 s; told once. It is
+    /// tried again.
     #[error("status of claim {claim}: {message}")]
     ClaimStatus {
         /// The claim.

@@ -25,6 +25,7 @@ mod node_events;
 mod operations;
 mod options;
 mod own_thread;
+mod pace;
 mod paths;
 mod plugin;
 mod prepared;
