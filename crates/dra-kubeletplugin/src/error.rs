@@ -151,6 +151,11 @@ impl BackgroundError {
     pub(crate) const CLASSES: [&str; 6] =
         ["publish", "publish_lock", "registration", "claim_status", "recovery", "node_event"];
 
+    /// Whether the SDK goes on with what is possible, so that nobody has to act at once.
+    pub(crate) fn is_mended(&self) -> bool {
+        matches!(self, Self::Publish(dra_resourceslice::PublishError::DroppedFields { .. }))
+    }
+
     /// Which kind of trouble it is: the label `class` of the metric `background_errors`.
     #[must_use]
     pub fn class(&self) -> &'static str {

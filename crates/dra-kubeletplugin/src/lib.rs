@@ -13,6 +13,7 @@ mod config;
 mod digest;
 mod error;
 mod fault;
+mod file_limit;
 mod file_threads;
 mod handle;
 mod health;
@@ -22,6 +23,7 @@ pub mod metadata;
 mod mutex;
 mod names;
 mod node_events;
+mod one_line;
 mod operations;
 mod options;
 mod own_thread;
@@ -37,6 +39,7 @@ mod socket;
 mod start;
 pub mod state;
 mod stop;
+mod tasks;
 mod untrusted;
 #[cfg(feature = "wire")]
 pub mod wire;
@@ -59,6 +62,7 @@ pub use crate::{
     claims::StoreError,
     config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig, parse_parameters},
     error::{BackgroundError, RunError, StartError},
+    file_limit::{raise_file_limit, with_former_file_limit},
     handle::Handle,
     health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints, HealthVersion},
     held::{HeldClaim, HeldDevice, UnprepareReason},

@@ -10,7 +10,7 @@ use std::{
 use kube::config::Kubeconfig;
 use tower::BoxError;
 
-use crate::untrusted::Untrusted;
+use crate::{one_line::OneLine, untrusted::Untrusted};
 
 /// What a client trusts.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Trust {
         let Some(reason) = certificate_problem(&*error) else { return Err(error) };
         let untrusted = Untrusted { reason, file: self.file.clone() };
         if !self.failed.swap(true, Ordering::Relaxed) {
-            tracing::error!("{untrusted}");
+            tracing::error!(error = %OneLine(&untrusted), "no connection to the API server");
         }
         Err(untrusted.into())
     }
