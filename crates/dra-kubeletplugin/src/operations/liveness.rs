@@ -47,8 +47,11 @@ pub(crate) struct Liveness {
 #[derive(Clone, Debug)]
 pub(crate) struct Probed {
     liveness: Liveness,
-    last: Arc<Mutex<Option<(Instant, Result<(), NotLive>)>>>,
+    last: Arc<Mutex<Option<Checked>>>,
 }
+
+/// When a check ended, and how.
+type Checked = (Instant, Result<(), NotLive>);
 
 /// How long an outcome counts.
 const FRESH: Duration = Duration::from_secs(1);

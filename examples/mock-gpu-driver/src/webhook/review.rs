@@ -2,7 +2,7 @@
 
 mod parts;
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use dra_kubeletplugin::{ConfigError, DriverName, parse_parameters};
 use serde_json::{Value, json, value::RawValue};
@@ -46,8 +46,7 @@ impl Judge {
     /// It is no request for a review; the text says why.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Vec<u8>, String> {
         let wrong = |error: serde_json::Error| format!("no AdmissionReview: {error}");
-        // As Go reads it: raw JSON of users may hold bytes that are no UTF-8.
-        let body = String::from_utf8_lossy(body);
+        let body = text(body);
         let review: Review<'_> = serde_json::from_str(&body).map_err(wrong)?;
         if review.api_version != REVIEW_VERSION {
             let found = review.api_version;
@@ -110,6 +109,19 @@ impl Judge {
         }
         (self.validate)(&parse_parameters(written)?)
     }
+}
+
+/// The body with a question mark for each byte that is no UTF-8: raw JSON of users may hold such, in strings.
+fn text(body: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(body) {
+        return Cow::Borrowed(text);
+    }
+    let mut mended = String::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        mended.push_str(chunk.valid());
+        mended.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Cow::Owned(mended)
 }
 
 fn parameters<'a>(opaque: &Opaque<'a>) -> &'a str {

@@ -217,3 +217,13 @@ fn a_refusal_has_its_limit() {
     let refused = refusal(&request("CREATE", "v1", "resourceclaims", &json!([long])));
     assert!(refused.contains("opaque.parameters: 7") && refused.contains("at most 65536"), "{refused}");
 }
+
+#[test]
+fn bytes_that_are_no_text_are_let_pass_in_parameters_of_another_driver() {
+    let review = request("CREATE", "v1", "resourceclaims", &json!([opaque("nic.example.com")]));
+    let mut body = with_parameters(&review, r#"{"a":"XY"}"#);
+    let at = body.windows(2).position(|two| two == b"XY").unwrap();
+    body[at..at + 2].copy_from_slice(&[0xff, 0xc3]);
+    let answer: Value = serde_json::from_slice(&judge().answer(&body).unwrap()).unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+}
