@@ -205,7 +205,6 @@ mod tests {
     use super::*;
 
     /// Retries are for those who know how long they may take.
-    #[cfg(feature = "ring")]
     #[tokio::test]
     async fn a_refusal_is_handed_up_at_once() {
         let api = ApiServer::new();

@@ -93,7 +93,7 @@ fn read(name: &PodName, pod: &AnnotatedPod) -> Overrides {
                 said.insert(device, health);
             }
             (Err(error), _) => {
-                tracing::warn!(pod = %name, annotation = key, error = error.to_string(), "no device")
+                tracing::warn!(pod = %name, annotation = key, error = error.to_string(), "no device");
             }
             (_, None) => {
                 tracing::warn!(pod = %name, annotation = key, value, "neither healthy, unhealthy nor unknown");

@@ -84,6 +84,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::unwrap_in_result, reason = "reads better in the tests")]
     fn with(field: &str, value: &Value) -> Result<Condition, InvalidStatus> {
         let mut condition = json!({
             "type": "Ready", "status": "True", "reason": "AllWell", "message": "",

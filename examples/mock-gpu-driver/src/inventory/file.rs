@@ -243,7 +243,8 @@ mod tests {
 
     fn listed(count: usize, tainted: bool) -> String {
         let taint = "\n  taints: [{key: k, effect: NoSchedule}]";
-        (0..count).map(|n| format!("- name: d{n}{}\n", if tainted && n == 0 { taint } else { "" })).collect()
+        let device = |n| format!("- name: d{n}{}", if tainted && n == 0 { taint } else { "" });
+        (0..count).map(device).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -254,7 +255,7 @@ mod tests {
             assert_eq!(pool.pool(), &Pool::new(pool.pool().devices().cloned()));
             let slice = format!(
                 "- devices:\n{}",
-                listed(count, tainted).replace("\n", "\n  ").replacen("- ", "  - ", 1)
+                listed(count, tainted).replace('\n', "\n  ").replacen("- ", "  - ", 1)
             );
             let error = format!("{:#}", read(slice.trim_end()).map(drop).unwrap_err());
             assert!(error.contains("as a plain list") && error.contains("[0].devices"), "{error}");
@@ -262,7 +263,7 @@ mod tests {
         let slice = |count, tainted| {
             let text = format!(
                 "- devices:\n{}",
-                listed(count, tainted).replace("\n", "\n  ").replacen("- ", "  - ", 1)
+                listed(count, tainted).replace('\n', "\n  ").replacen("- ", "  - ", 1)
             );
             read(text.trim_end()).map(drop)
         };
