@@ -30,6 +30,8 @@ pub(crate) enum Rule {
     /// So many are answered on each connection. Then, in place of an answer, the connection is closed; by then the driver
     /// has done what it was asked.
     AnswersUpTo(usize),
+    /// So many reach the driver on each connection. Then the connection is closed, and the driver hears nothing of the call.
+    CallsUpTo(usize),
     /// Connections are closed at once.
     Refuse,
 }
@@ -89,7 +91,7 @@ impl SocketProxy {
         self.shared.answered().get(&number).copied().unwrap_or_default()
     }
 
-    /// How many answers were lost.
+    /// How many answers or calls were lost.
     pub(crate) fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::SeqCst)
     }
@@ -113,10 +115,19 @@ impl Shared {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a call, the `number`-th on its connection, reaches the driver.
+    fn reaches(&self, number: usize) -> bool {
+        let lost = matches!(self.rule(), Rule::CallsUpTo(calls) if number > calls);
+        if lost {
+            self.lost.fetch_add(1, Ordering::SeqCst);
+        }
+        !lost
+    }
+
     /// Whether an answer, the `number`-th on its connection, goes through.
     fn passes(&self, number: usize) -> bool {
         let passes = match self.rule() {
-            Rule::Forward => true,
+            Rule::Forward | Rule::CallsUpTo(_) => true,
             Rule::AnswersUpTo(answers) => number <= answers,
             Rule::Refuse => false,
         };
@@ -159,14 +170,17 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, cut: watch::Sender<
 async fn forward(client: UnixStream, shared: &Shared) -> io::Result<()> {
     let server = UnixStream::connect(&shared.target).await?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let mut answers = AnswerCount::default();
-    let (mut said, mut known) = (false, 0);
+    let (mut answers, mut calls) = (AnswerCount::default(), AnswerCount::of_calls());
+    let (mut said, mut known, mut called) = (false, 0, 0);
     tokio::select! {
-        ended = copy(from_client, to_server, |_| {
+        ended = copy(from_client, to_server, |bytes| {
             if !std::mem::replace(&mut said, true) {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
             }
-            true
+            (0..calls.feed(bytes)).all(|_| {
+                called += 1;
+                shared.reaches(called)
+            })
         }) => ended,
         ended = copy(from_server, to_client, |bytes| {
             let begun = answers.feed(bytes);

@@ -6,6 +6,7 @@ mod count;
 mod output;
 mod plan;
 pub(crate) mod tools;
+mod two_providers;
 
 use std::{
     collections::VecDeque,
@@ -116,6 +117,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let measures = options.tier == Tier::Full && whole && !options.keep;
     if measures {
         bench::check_strace()?;
+        two_providers::check(root)?;
     }
     let drivers = if options.unoptimized { tools::Drivers::Unoptimized } else { tools::Drivers::Shipped };
     let tools = tools::build(root, options.tier, drivers)?;

@@ -15,14 +15,18 @@ use tokio::{
 };
 use tokio_stream::Stream;
 
+use crate::registration::Peer;
+
 /// After an error. A caller waits on while no file descriptor is left for its connection, so that another try at once
 /// would fail at once: without a pause that would keep a processor busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the process at the other end is this one: then it is a liveness check, which says nothing of the kubelet.
-pub(crate) fn is_own(peer: Option<UCred>) -> bool {
-    let pid = peer.and_then(|peer| peer.pid());
-    pid.is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()))
+/// The process at the other end. None if it is this one: then it is a liveness check, which says nothing of the kubelet.
+/// `count_own`: whether this very process may be the kubelet.
+pub(crate) fn peer(credentials: Option<UCred>, count_own: bool) -> Option<Peer> {
+    let pid = credentials.and_then(|credentials| credentials.pid());
+    let is_own = pid.is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
+    (count_own || !is_own).then_some(Peer(pid))
 }
 
 /// Something that accepts connections.

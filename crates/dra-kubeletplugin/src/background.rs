@@ -15,6 +15,7 @@ use tokio::runtime;
 use crate::{
     error::BackgroundError,
     mutex::locked,
+    one_line::OneLine,
     operations::Metrics,
     plugin::{DriverPlugin, ErrorChain},
 };
@@ -31,7 +32,12 @@ pub(crate) fn hand_errors_to<P: DriverPlugin>(plugin: Arc<P>, metrics: Metrics) 
         Arc::new(Listener { plugin, runtime: runtime::Handle::current(), queue: Mutex::default() });
     Arc::new(move |error| {
         metrics.background_error(error.class());
-        tracing::error!(class = error.class(), error = %ErrorChain(&error), "background work failed");
+        let (class, text) = (error.class(), ErrorChain(&error));
+        if error.is_mended() {
+            tracing::warn!(class, error = %OneLine(text), "background work goes on with less");
+        } else {
+            tracing::error!(class, error = %OneLine(text), "background work failed");
+        }
         listener.tell(error);
     })
 }

@@ -1,5 +1,7 @@
 //! A claim as the driver sees it: parsed once from the API object, reduced to the results of this driver.
 
+mod received;
+
 use std::{collections::BTreeMap, fmt};
 
 use dra_resourceslice::{DeviceName, DriverName, PoolName};
@@ -9,9 +11,11 @@ use k8s_openapi::api::resource::v1::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{ConfigSource, OpaqueConfig},
+    config::{ConfigError, ConfigSource, OpaqueConfig},
     names::ClaimUid,
 };
+
+pub(crate) use received::{ReceiveError, Received};
 
 /// Which claim: the UID decides, namespace and name say where to look it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -228,7 +232,9 @@ impl AllocatedClaim {
         result.and_then(|result| result.binding_failure_conditions.as_deref()).unwrap_or_default()
     }
 
-    /// The whole object, for what this type does not show.
+    /// The whole object, for what this type does not show. What other drivers have written as raw JSON (their
+    /// `opaque.parameters`, and `data` of their devices' statuses) stands there as a string with that JSON: Go accepts JSON
+    /// that `serde_json` refuses.
     #[must_use]
     pub fn object(&self) -> &ResourceClaim {
         &self.object
@@ -268,6 +274,17 @@ pub enum ClaimError {
         field: &'static str,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A configuration for this driver cannot be read.
+    #[error(
+        "status.allocation.devices.config[{index}].opaque.{mistake}; correct it where it comes from, the claim or its \
+         device class"
+    )]
+    BadConfig {
+        /// Position in `status.allocation.devices.config`.
+        index: usize,
+        /// The field, and what is wrong with it.
+        mistake: ConfigError,
     },
     /// One device stands twice in the allocation, without different shares.
     #[error("device {device} stands twice in the allocation")]

@@ -1,6 +1,7 @@
 //! What a claim's status says of its devices: `status.devices` of the ResourceClaim (KEP-4817), for people and for other
 //! controllers, such as the IP addresses of a network device.
 
+mod condition;
 mod queue;
 mod writer;
 
@@ -58,11 +59,12 @@ impl DeviceStatus {
         Self::default()
     }
 
-    /// Adds a condition; one of the same type is replaced.
+    /// Adds a condition; one of the same type is replaced. A message of more than 32 KiB is cut.
     ///
     /// # Errors
-    /// There are 8 already.
+    /// There are 8 already; or the API server would refuse its type, status, reason or observed generation.
     pub fn condition(mut self, condition: Condition) -> Result<Self, InvalidStatus> {
+        let condition = condition::checked(condition)?;
         self.conditions.retain(|other| other.type_ != condition.type_);
         self.conditions.push(condition);
         at_most("conditions", "conditions", self.conditions.len(), MOST_CONDITIONS)?;
@@ -88,7 +90,7 @@ impl DeviceStatus {
     /// Says how the device takes part in a network.
     ///
     /// # Errors
-    /// Too many addresses, one that is not in the form `192.0.2.5/24`, or a name that is too long.
+    /// Too many addresses, one that is not in the form `192.0.2.5/24` or stands twice, or a name that is too long.
     pub fn network(mut self, network: NetworkDeviceData) -> Result<Self, InvalidStatus> {
         if let Some((field, problem)) = network_problem(&network) {
             return Err(InvalidStatus { field, problem });
@@ -130,8 +132,13 @@ pub(crate) fn network_problem(network: &NetworkDeviceData) -> Option<(&'static s
         .into_iter()
         .find_map(|(field, what, count, most)| too_many(what, count, most).map(|problem| (field, problem)));
     too_many.or_else(|| {
-        let ip = ips.iter().find(|ip| !is_interface_address(ip))?;
-        let problem = format!("{ip:?} is no address with its prefix length, such as 192.0.2.5/24");
+        let twice = |(index, ip): &(usize, &String)| ips[..*index].contains(ip);
+        let problem =
+            match (ips.iter().find(|ip| !is_interface_address(ip)), ips.iter().enumerate().find(twice)) {
+                (Some(ip), _) => format!("{ip:?} is no address with its prefix length, such as 192.0.2.5/24"),
+                (None, Some((_, ip))) => format!("{ip:?} stands twice"),
+                (None, None) => return None,
+            };
         Some(("networkData.ips", problem))
     })
 }
@@ -198,6 +205,7 @@ mod tests {
             assert!(DeviceStatus::new().network(network(&[bad])).is_err(), "{bad}");
         }
         assert!(DeviceStatus::new().network(network(&["192.0.2.5/24"; 17])).is_err());
+        assert!(DeviceStatus::new().network(network(&["192.0.2.5/24"; 2])).is_err());
         let long =
             NetworkDeviceData { interface_name: Some("n".repeat(257)), ..NetworkDeviceData::default() };
         assert_eq!(DeviceStatus::new().network(long).unwrap_err().field, "networkData.interfaceName");

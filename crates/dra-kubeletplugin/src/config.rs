@@ -3,12 +3,16 @@
 //! The API server stores it unread (`opaque.parameters`), so the driver is the first to find a mistake: prepare reports
 //! it, and a validating webhook can report it earlier with the same decoder.
 
+mod strict;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::claim::{AllocatedClaim, AllocatedDevice};
+
+pub(crate) use strict::Entries;
 
 /// A type of configuration, told by `apiVersion` and `kind` of its objects. The type itself has neither field.
 ///
@@ -168,6 +172,16 @@ impl AllocatedClaim {
         }
         Ok(last)
     }
+}
+
+/// Reads parameters from JSON as prepare does, for a webhook: no key may be written twice. Go decoders and `serde_json` take
+/// one of the two silently, and not the same one in every program.
+///
+/// # Errors
+///
+/// No JSON, a key that is written twice, or nesting deeper than 100 levels; with the path of the field.
+pub fn parse_parameters(json: &str) -> Result<Value, ConfigError> {
+    strict::read(json)
 }
 
 fn read<T: DeviceConfig>(parameters: &Value, mut unknown: impl FnMut(String)) -> Result<T, ConfigError> {

@@ -122,7 +122,8 @@ pub enum BackgroundError {
         /// Where it should look.
         socket: PathBuf,
     },
-    /// A claim's status could not be written; told once. It is tried again unless the API server refuses the content.
+    /// A claim's status could not be written: it was refused, or the API server has been away for 30 s; told once. It is
+    /// tried again.
     #[error("status of claim {claim}: {message}")]
     ClaimStatus {
         /// The claim.
@@ -149,6 +150,11 @@ impl BackgroundError {
     /// Every class, as metrics name them.
     pub(crate) const CLASSES: [&str; 6] =
         ["publish", "publish_lock", "registration", "claim_status", "recovery", "node_event"];
+
+    /// Whether the SDK goes on with what is possible, so that nobody has to act at once.
+    pub(crate) fn is_mended(&self) -> bool {
+        matches!(self, Self::Publish(dra_resourceslice::PublishError::DroppedFields { .. }))
+    }
 
     /// Which kind of trouble it is: the label `class` of the metric `background_errors`.
     #[must_use]

@@ -13,6 +13,7 @@ mod config;
 mod digest;
 mod error;
 mod fault;
+mod file_limit;
 mod file_threads;
 mod handle;
 mod health;
@@ -22,9 +23,11 @@ pub mod metadata;
 mod mutex;
 mod names;
 mod node_events;
+mod one_line;
 mod operations;
 mod options;
 mod own_thread;
+mod pace;
 mod paths;
 mod plugin;
 mod prepared;
@@ -37,6 +40,8 @@ mod socket;
 mod start;
 pub mod state;
 mod stop;
+mod tasks;
+mod untrusted;
 #[cfg(feature = "wire")]
 pub mod wire;
 #[cfg(not(feature = "wire"))]
@@ -56,8 +61,9 @@ pub use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, DeviceRef},
     claim_status::{DeviceStatus, InvalidStatus},
     claims::StoreError,
-    config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig},
+    config::{ConfigError, ConfigSource, DeviceConfig, OpaqueConfig, parse_parameters},
     error::{BackgroundError, RunError, StartError},
+    file_limit::{raise_file_limit, with_former_file_limit},
     handle::Handle,
     health::{DeviceHealth, HealthReporter, HealthStatus, HealthTaints, HealthVersion},
     held::{HeldClaim, HeldDevice, UnprepareReason},

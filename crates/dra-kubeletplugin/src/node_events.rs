@@ -21,13 +21,21 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{background::TellError, error::BackgroundError, plugin::ErrorChain, registration::Registration};
+use crate::{
+    background::TellError,
+    error::BackgroundError,
+    pace::{Chance, Pace},
+    plugin::ErrorChain,
+    registration::Registration,
+};
 
 /// Where Events about objects without a namespace have to be.
 const NAMESPACE: &str = "default";
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// The least between two writes: what came to nothing meanwhile is left out.
 const PAUSE: Duration = Duration::from_secs(10);
+/// After a failure.
+const PACE: Pace = Pace { first: PAUSE, longest: Duration::from_secs(300) };
 /// The API server's limits, in bytes (Kubernetes 1.34 to 1.37).
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_INSTANCE: usize = 128;
@@ -119,13 +127,13 @@ impl Writer {
     /// Says what is to be said for as long as the registration is followed. What cannot be written is tried again as
     /// long as it is so.
     pub(crate) async fn run(mut self, mut registration: watch::Receiver<Registration>, tell: TellError) {
-        // What was said last, and whether that was written; the driver is told of a failure once.
-        let (mut said, mut failed) = (None, false);
+        // What was said last, and how often in a row it could not be written; the driver hears of a failure once.
+        let (mut said, mut failures) = (None, 0);
         loop {
             let trouble = matches!(&said, Some(News { kind, .. }) if *kind != Kind::Registered);
             let news = news(&self.driver, &registration.borrow_and_update(), trouble);
-            let Some(news) = news.filter(|news| failed || said.as_ref() != Some(news)) else {
-                failed = false;
+            let Some(news) = news.filter(|news| failures > 0 || said.as_ref() != Some(news)) else {
+                failures = 0;
                 if registration.changed().await.is_err() {
                     return;
                 }
@@ -136,12 +144,17 @@ impl Writer {
                 Ok(Err(error)) => Some(text(&error)),
                 Err(_) => Some(format!("no answer within {} s", WRITE_LIMIT.as_secs())),
             };
-            let told = std::mem::replace(&mut failed, error.is_some());
-            if let Some(message) = error.filter(|_| !told) {
+            said = Some(news);
+            let Some(message) = error else {
+                failures = 0;
+                sleep(PAUSE).await;
+                continue;
+            };
+            if failures == 0 {
                 tell(BackgroundError::NodeEvent { message });
             }
-            said = Some(news);
-            sleep(PAUSE).await;
+            sleep(PACE.pause(failures, Chance::random())).await;
+            failures += 1;
         }
     }
 
@@ -205,7 +218,32 @@ fn text(error: &kube::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use dra_testkit::api::{ApiServer, ApiStatus, Matcher};
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_are_refused_are_tried_less_and_less_often() {
+        let api = ApiServer::new();
+        let refused = api.fail_while(Matcher::any().resource("events"), ApiStatus::forbidden());
+        let writer =
+            Writer::new(&api.client(), &"gpu.example.com".parse().unwrap(), &"node-1".parse().unwrap());
+        let (_state, seen) = watch::channel(Registration::Refused { reason: "no".into() });
+        let tell: TellError = Arc::new(|_| {});
+        tokio::spawn(writer.run(seen, tell));
+        sleep(Duration::from_secs(3600)).await;
+        let tries = api.calls().len();
+        assert!((12..=24).contains(&tries), "{tries} tries in an hour");
+        drop(refused);
+        let begun = Instant::now();
+        while api.list::<Event>().is_empty() {
+            assert!(begun.elapsed() <= PACE.longest);
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
 
     #[test]
     fn trouble_is_news_and_its_end_is_too() {

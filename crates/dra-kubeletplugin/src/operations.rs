@@ -1,5 +1,6 @@
 //! What those who run a driver see of it: metrics, liveness, readiness. `docs/operations.md` is for them.
 
+mod connections;
 mod dial;
 mod figures;
 mod grpc;
@@ -16,10 +17,10 @@ use prometheus_client::{encoding::text, registry::Registry};
 use tokio::sync::watch;
 
 pub(crate) use figures::Figures;
-pub(crate) use liveness::Liveness;
 pub use liveness::NotLive;
 #[cfg(test)]
 pub(crate) use liveness::kubelet_authority;
+pub(crate) use liveness::{Liveness, Probed};
 pub(crate) use metrics::{Method, Metrics};
 pub use readiness::Readiness;
 pub(crate) use readiness::follow;
@@ -34,6 +35,8 @@ pub(crate) struct Operations {
     /// The driver's own.
     pub(crate) others: Option<Arc<Registry>>,
     pub(crate) liveness: Liveness,
+    /// The same, for those who ask over the network.
+    pub(crate) probed: Probed,
     pub(crate) readiness: watch::Receiver<Readiness>,
 }
 

@@ -7,9 +7,13 @@
 
 mod files;
 mod log;
+mod told;
 mod turn;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use dra_resourceslice::{Gate, Publisher, Scope, SliceStatus};
 use tokio::{
@@ -23,8 +27,8 @@ pub(crate) use files::Files;
 use turn::{Seen, Step, decide};
 
 use crate::{
-    background::TellError, claims::Instance, error::BackgroundError, lock::LockError, options::Options,
-    registration::Registration,
+    background::TellError, claims::Instance, error::BackgroundError, lock::LockError, mutex::locked,
+    options::Options, registration::Registration, tasks::Tasks,
 };
 
 /// How often the holder looks whether another one waits, and how often trouble is tried again.
@@ -43,13 +47,20 @@ pub(crate) fn start(
     files: Files,
     instance: Arc<Instance>,
     registration: watch::Receiver<Registration>,
-    stop: CancellationToken,
+    (tasks, stop): (&Tasks, CancellationToken),
 ) -> (Publisher, JoinHandle<()>) {
     let (gate, gate_seen) = watch::channel(Gate::Standby);
     let scope = Scope::node(options.driver.clone(), options.node.clone());
-    let told = Arc::clone(&tell);
+    let (told, dropped) = (Arc::clone(&tell), Mutex::new(told::Dropped::default()));
     let publisher = Publisher::start(options.client.clone(), scope, gate_seen, move |error| {
-        told(BackgroundError::Publish(error.clone()));
+        if locked(&dropped).is_news(error) {
+            told(BackgroundError::Publish(error.clone()));
+        }
+    });
+    let (watched, mut status) = (tasks.clone(), publisher.status());
+    tasks.spawn("publisher", async move {
+        while status.changed().await.is_ok() {}
+        watched.ended("publisher");
     });
     let turns = Turns {
         files,
@@ -64,8 +75,8 @@ pub(crate) fn start(
         trouble: None,
     };
     let saying = log::say_published(publisher.status(), turns.registration.clone());
-    tokio::spawn(stop.clone().run_until_cancelled_owned(saying));
-    (publisher, tokio::spawn(turns.run(stop)))
+    tasks.spawn("publishing log", saying);
+    (publisher, tasks.spawn_to_end("publishing turns", turns.run(stop)))
 }
 
 /// The task that takes turns with those of other instances.

@@ -20,12 +20,13 @@ use crate::{
         OpenError,
     },
     error::StartError,
+    file_limit::raise_file_limit,
     file_threads,
     handle::Handle,
     health::{HealthReporter, HealthVersion, Tainting},
     node_events,
     operations::{
-        self, Figures, Liveness, Metrics, Operations, OperationsListener, Readiness, bind_operations,
+        self, Figures, Liveness, Metrics, Operations, OperationsListener, Probed, Readiness, bind_operations,
         serve_operations,
     },
     options::Options,
@@ -38,6 +39,7 @@ use crate::{
     },
     server::{DraServer, SUPPORTED_VERSIONS, Served},
     stop::Parts,
+    tasks::Tasks,
     wire::registration::PluginInfo,
 };
 
@@ -52,6 +54,7 @@ const INSTANCE_PATIENCE: Duration = Duration::from_secs(10);
 /// Something on this node is not as it has to be; the error says what and where. The API server is not asked: a plugin
 /// starts, registers and unprepares without it.
 pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handle, StartError> {
+    raise_file_limit();
     let paths =
         Paths::new(&options.kubelet_root, &options.driver, options.pod_uid.as_deref(), node::start_id())?;
     node::make_folders(&options.kubelet_root, &paths)?;
@@ -88,18 +91,19 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         let paths = paths.clone();
         move || Surroundings::look(&paths)
     };
-    tokio::spawn(follow(received, state, look, metrics.clone()));
+    let (tasks, panics) = Tasks::new(stop.clone());
+    tasks.spawn_to_end("registration", follow(received, state, look, metrics.clone()));
 
-    let background = Background { stop: stop.clone(), tell: Arc::clone(&tell), registration };
+    let background = Background { tasks: tasks.clone(), tell: Arc::clone(&tell), registration };
     background.mind_claims(&claims, &options);
     background.mind_registration(&options, paths);
     let Background { registration, .. } = background;
     let (publisher, turns) =
-        publishing::start(tell, &options, turns, instance, registration.clone(), stop.clone());
+        publishing::start(tell, &options, turns, instance, registration.clone(), (&tasks, stop.clone()));
     if let Some(policy) = options.health_taints.clone() {
         health.taint(Tainting { policy, taints: publisher.taints() });
     }
-    let readiness = keep_readiness(registration.clone(), publisher.status(), stop.clone());
+    let readiness = keep_readiness(registration.clone(), publisher.status(), &tasks, stop.clone());
     let count_claims = Arc::downgrade(&claims);
     let figures = Figures {
         claims: Arc::new(move || Some(count_claims.upgrade()?.counts())),
@@ -108,8 +112,15 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         slices: publisher.status(),
         health: health.clone(),
     };
-    let operations =
-        Operations { driver: options.driver, metrics, figures, others: options.metrics, liveness, readiness };
+    let operations = Operations {
+        driver: options.driver,
+        metrics,
+        figures,
+        others: options.metrics,
+        probed: Probed::new(liveness.clone()),
+        liveness,
+        readiness,
+    };
     let addresses = listeners.iter().map(OperationsListener::address).collect();
     let served = serve_operations(listeners, &operations)?;
     guard.disarm();
@@ -119,6 +130,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
         dra,
         work: claims.work(),
         turns,
+        panics,
         served,
         stop_within: options.stop_within,
     };
@@ -128,7 +140,7 @@ pub async fn start<P: DriverPlugin>(plugin: P, options: Options) -> Result<Handl
 
 /// Tasks that end with the plugin.
 struct Background {
-    stop: CancellationToken,
+    tasks: Tasks,
     tell: TellError,
     registration: watch::Receiver<Registration>,
 }
@@ -136,32 +148,28 @@ struct Background {
 impl Background {
     /// Recovery, claims' statuses, and the collection of what nobody will ask for any more.
     fn mind_claims<P: DriverPlugin>(&self, claims: &Arc<Claims<P>>, options: &Options) {
-        self.spawn(Arc::clone(claims).recover());
-        self.spawn(claims.status_writer().run(WriterConfig {
+        self.tasks.spawn("recovery", Arc::clone(claims).recover());
+        let statuses = WriterConfig {
             client: options.client.clone(),
             driver: options.driver.clone(),
             tell: Arc::clone(&self.tell),
-        }));
-        self.spawn(Arc::clone(claims).collect_orphans(self.registration.clone()));
+        };
+        self.tasks.spawn("claim statuses", claims.status_writer().run(statuses));
+        self.tasks.spawn("orphans", Arc::clone(claims).collect_orphans(self.registration.clone()));
     }
 
     /// The word when it does not come, and the sweep of dead sockets once it has.
     fn mind_registration(&self, options: &Options, paths: Paths) {
         let socket = paths.registration.clone();
-        self.spawn(tell_if_overdue(Arc::clone(&self.tell), self.registration.clone(), socket));
+        let overdue = tell_if_overdue(Arc::clone(&self.tell), self.registration.clone(), socket);
+        self.tasks.spawn("overdue registration", overdue);
         if options.node_events {
             let writer = node_events::Writer::new(&options.client, &options.driver, &options.node);
-            self.spawn(writer.run(self.registration.clone(), Arc::clone(&self.tell)));
+            let events = writer.run(self.registration.clone(), Arc::clone(&self.tell));
+            self.tasks.spawn("node events", events);
         }
-        self.spawn(keep_swept(options.driver.clone(), paths, self.registration.clone()));
-    }
-
-    fn spawn<F>(&self, task: F)
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        tokio::spawn(self.stop.clone().run_until_cancelled_owned(task));
+        let swept = keep_swept(options.driver.clone(), paths, self.registration.clone());
+        self.tasks.spawn("dead sockets", swept);
     }
 }
 
@@ -169,11 +177,12 @@ impl Background {
 fn keep_readiness(
     registration: watch::Receiver<Registration>,
     slices: watch::Receiver<dra_resourceslice::SliceStatus>,
+    tasks: &Tasks,
     stop: CancellationToken,
 ) -> watch::Receiver<Readiness> {
     let (readiness, seen) = watch::channel(Readiness::starting());
     let following = operations::follow(registration, slices, readiness.clone());
-    tokio::spawn(async move {
+    tasks.spawn_to_end("readiness", async move {
         stop.run_until_cancelled(following).await;
         readiness.send_replace(Readiness::stopping());
     });

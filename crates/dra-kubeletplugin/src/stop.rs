@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     error::RunError, operations::OperationsServer, own_thread::ServerEnd, registration::RegistrationServer,
-    server::DraServer,
+    server::DraServer, tasks::Panics,
 };
 
 /// What it takes, once the time for calls is up, to cut connections and to end the threads of servers whose clients do
@@ -27,6 +27,8 @@ pub(crate) struct Parts {
     pub(crate) work: TaskTracker,
     /// Ends once this instance does not publish any more.
     pub(crate) turns: JoinHandle<()>,
+    /// Panics of any task.
+    pub(crate) panics: Panics,
     /// Metrics and probes.
     pub(crate) served: Vec<OperationsServer>,
     /// What all of this may take.
@@ -50,6 +52,7 @@ impl Parts {
                 failed("registration", self.registrar.path(), reason)
             }
             reason = self.dra.ended() => failed("DRA", self.dra.path(), reason),
+            panic = self.panics.first() => Err(RunError::Panic(panic)),
         };
         stop.cancel();
         self.take_down().await;
@@ -93,10 +96,10 @@ mod tests {
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;
-    use crate::wire::registration::PluginInfo;
+    use crate::{tasks::Tasks, wire::registration::PluginInfo};
 
     /// Parts of a plugin in a folder, one of whose servers ends with an error.
-    fn parts(folder: &Path, server: &str, error: &io::Error) -> Parts {
+    fn parts(folder: &Path, server: &str, error: &io::Error) -> (Parts, Tasks) {
         let [hidden, registration, dra] = [".reg.sock", "reg.sock", "dra.sock"].map(|name| folder.join(name));
         let (events, _) = mpsc::unbounded_channel();
         let started = RegistrationServer::start(&hidden, &registration, PluginInfo::default(), events, false);
@@ -109,15 +112,18 @@ mod tests {
         let dra_error = (server == "DRA").then(|| io::Error::new(error.kind(), error.to_string()));
         let dra = DraServer::that_ends(&dra, dra_error).unwrap();
         let turns = tokio::spawn(async {});
-        Parts {
+        let (tasks, panics) = Tasks::new(CancellationToken::new());
+        let parts = Parts {
             registrar,
             registrar_end,
             dra,
             work: TaskTracker::new(),
             turns,
+            panics,
             served: Vec::new(),
             stop_within: Duration::from_secs(5),
-        }
+        };
+        (parts, tasks)
     }
 
     #[tokio::test]
@@ -126,12 +132,22 @@ mod tests {
         for (server, socket) in [("registration", "reg.sock"), ("DRA", "dra.sock")] {
             let folder = tempfile::tempdir().unwrap();
             let stop = CancellationToken::new();
-            let ended = parts(folder.path(), server, &error).run(stop.clone()).await.unwrap_err();
+            let ended = parts(folder.path(), server, &error).0.run(stop.clone()).await.unwrap_err();
             let path = folder.path().join(socket);
             let wanted = format!("the {server} server on {} has ended: {error}", path.display());
             assert_eq!(ended.to_string(), wanted);
             assert!(stop.is_cancelled(), "all other tasks are told");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_any_task_ends_the_plugin_which_says_which() {
+        let folder = tempfile::tempdir().unwrap();
+        let (parts, tasks) = parts(folder.path(), "none", &io::Error::from(Errno::EINVAL));
+        tasks.spawn("node events", async { panic!("on purpose") });
+        let ended = parts.run(CancellationToken::new()).await.unwrap_err();
+        assert_eq!(ended, RunError::Panic("node events: on purpose".to_owned()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -83,6 +83,8 @@ struct Inner {
     calls: Mutex<CallLog>,
     wakeups: Wakeups,
     reachable: AtomicBool,
+    /// Strings of answers, as JSON, and what stands in their place.
+    raw: Mutex<Vec<(String, String)>>,
 }
 
 /// The log, and how many calls have been taken out of it.
@@ -124,6 +126,7 @@ impl ApiServer {
                 calls: Mutex::default(),
                 wakeups: Wakeups { version, ended: tokio::sync::watch::Sender::new(0) },
                 reachable: AtomicBool::new(true),
+                raw: Mutex::default(),
             }),
         }
     }
@@ -245,6 +248,13 @@ impl ApiServer {
         if !reachable {
             self.drop_watches();
         }
+    }
+
+    /// From now on, answers have this JSON wherever an object has the string `placeholder`: for `opaque.parameters` that Go
+    /// accepts and `serde_json` refuses. The real server stores them as bytes (`runtime.RawExtension`) and never reads them.
+    /// Watches are not changed.
+    pub fn set_raw_json(&self, placeholder: &str, json: &str) {
+        lock(&self.inner.raw).push((Value::from(placeholder).to_string(), json.to_owned()));
     }
 
     /// Ends all open watches, as the real server does now and then.

@@ -20,6 +20,9 @@ const RUNS_WITHIN: Duration = Duration::from_secs(30);
 /// The kubelet's pauses between its dials grow to 2 min; here they have begun to grow at most.
 const RECONNECTED_WITHIN: Duration = Duration::from_secs(60);
 
+/// The driver waits 10 s for the word, and the kubelet's pauses between its tries grow.
+const KNOWN_WITHIN: Duration = Duration::from_secs(60);
+
 /// The first version that drops a driver that could not be told of its registration, and registers it anew.
 const DROPS_UNTOLD: u32 = 36;
 
@@ -27,6 +30,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("driver_is_registered_once_get_info_and_notify_no_longer_fail", |cx| {
             Box::pin(registration_fails(cx))
+        })
+        .within(Duration::from_secs(240)),
+        Scenario::new("driver_that_never_hears_of_its_registration_publishes_and_prepares", |cx| {
+            Box::pin(notification_never_comes(cx))
         })
         .within(Duration::from_secs(240)),
         Scenario::new("dra_socket_that_listens_only_after_the_registration_is_found_again_when_lost", |cx| {
@@ -58,6 +65,22 @@ async fn registration_fails(cx: &Context) -> Result<()> {
     }
     cx.create_pod(&ShellPod::print_env("p").template("one-gpu").build()).await?;
     cx.wait_running_nudged("p", SETTLED_WITHIN).await?;
+    cx.delete_pod("p", SOON).await?;
+    behind.nothing_left().await
+}
+
+/// The call itself is lost, and not its answer. A kubelet of 1.34 or 1.35 keeps the driver and does not say so again.
+async fn notification_never_comes(cx: &Context) -> Result<()> {
+    gpu::apply_class_and_template(cx).await?;
+    let behind = BehindProxy::start(cx, DRIVER, Rule::CallsUpTo(1)).await?;
+    let _dra = behind.serve()?;
+    wait_lost(&behind, 1).await.context("NotifyRegistrationStatus")?;
+    if cx.minor()? >= DROPS_UNTOLD {
+        ensure!(cx.slices(DRIVER).await?.is_empty(), "slices of a driver that the kubelet has dropped");
+        behind.registration.set(Rule::Forward);
+    }
+    cx.wait_devices(DRIVER, 8, KNOWN_WITHIN).await?;
+    run_pod(cx, "p", RUNS_WITHIN).await?;
     cx.delete_pod("p", SOON).await?;
     behind.nothing_left().await
 }

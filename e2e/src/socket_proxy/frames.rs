@@ -14,7 +14,15 @@ pub(super) struct AnswerCount {
     payload: usize,
 }
 
+/// What a client sends before its frames (RFC 9113, 3.4): `PRI * HTTP/2.0`, and so on.
+const PREFACE: usize = 24;
+
 impl AnswerCount {
+    /// Counts calls, in what a client sends: they begin with HEADERS too.
+    pub(super) fn of_calls() -> Self {
+        Self { payload: PREFACE, ..Self::default() }
+    }
+
     /// Takes the next bytes, however they are cut; gives how many answers begin with frames whose headers are complete by
     /// then. An answer begins with HEADERS, and ends with more of them, which end its stream.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> usize {
@@ -53,6 +61,17 @@ mod tests {
     fn two_answers() -> Vec<u8> {
         let answer = [frame(HEADERS, 4, 20), frame(0, 0, 30), frame(HEADERS, 5, 8)].concat();
         [frame(4, 0, 18), frame(4, 1, 0), answer.clone(), frame(6, 1, 8), answer].concat()
+    }
+
+    #[test]
+    fn calls_are_counted_behind_the_preface() {
+        let call = [frame(HEADERS, 4, 20), frame(0, 1, 30)].concat();
+        let bytes =
+            [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 18), call.clone(), call].concat();
+        for piece in [1, 7, bytes.len()] {
+            let mut count = AnswerCount::of_calls();
+            assert_eq!(bytes.chunks(piece).map(|bytes| count.feed(bytes)).sum::<usize>(), 2);
+        }
     }
 
     #[test]

@@ -92,7 +92,9 @@ fn read(name: &PodName, pod: &AnnotatedPod) -> Overrides {
             (Ok(device), Some(health)) => {
                 said.insert(device, health);
             }
-            (Err(error), _) => tracing::warn!(pod = %name, annotation = key, %error, "no device"),
+            (Err(error), _) => {
+                tracing::warn!(pod = %name, annotation = key, error = error.to_string(), "no device");
+            }
             (_, None) => {
                 tracing::warn!(pod = %name, annotation = key, value, "neither healthy, unhealthy nor unknown");
             }

@@ -4,13 +4,14 @@
 //! It needs no rights: the API server calls it, and it asks nobody.
 
 mod certificate;
+mod connections;
 mod review;
 mod serve;
 
 use std::net::SocketAddr;
 
 use clap::Args;
-use dra_kubeletplugin::{DriverName, signals};
+use dra_kubeletplugin::{DriverName, raise_file_limit, signals};
 
 use crate::{options::LogFormat, profile::DeviceProfile, run::start_log};
 
@@ -44,6 +45,7 @@ pub(crate) struct WebhookOptions {
 /// The certificate cannot be used, or the address is taken.
 pub(crate) async fn run(options: WebhookOptions) -> anyhow::Result<()> {
     start_log(options.log_format);
+    raise_file_limit();
     let stop = signals::terminate()?;
     let profile = options.device_profile;
     let judge = Judge::new(options.driver_name, move |parameters| profile.validate(parameters));

@@ -5,11 +5,15 @@ use std::{collections::HashMap, time::Duration};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{claim::ClaimRef, names::ClaimUid};
+use crate::{
+    claim::ClaimRef,
+    names::ClaimUid,
+    pace::{Chance, Pace},
+};
 
-/// Pauses after failures: doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Trouble that has lasted for so long is told. An API server that starts again, or closes its connections to spread them, is
+/// back sooner, and there is nothing to be done.
+const WORTH_TELLING: Duration = Duration::from_secs(30);
 
 /// The claims whose status is ours to write.
 #[derive(Debug, Default)]
@@ -27,6 +31,9 @@ struct Entry {
     /// When to write; `None` if that is done, or of no use.
     due: Option<Instant>,
     failures: u32,
+    /// When it failed first.
+    failing_since: Option<Instant>,
+    told: bool,
 }
 
 /// A status to write.
@@ -43,9 +50,9 @@ pub(super) enum Outcome {
     Written,
     /// The claim is not there any more.
     Gone,
-    /// Another try may help.
-    Failed,
-    /// No other try will.
+    /// The API server could not be asked, or was busy; how long it asks to wait.
+    Failed(Option<Duration>),
+    /// The API server, or a webhook or policy, has something against it.
     Refused,
 }
 
@@ -58,7 +65,16 @@ impl Queue {
         }
         let version = known.map_or(0, |entry| entry.version + 1);
         let uid = claim.uid.clone();
-        self.claims.insert(uid, Entry { claim, wanted: devices, version, due: Some(now), failures: 0 });
+        let entry = Entry {
+            claim,
+            wanted: devices,
+            version,
+            due: Some(now),
+            failures: 0,
+            failing_since: None,
+            told: false,
+        };
+        self.claims.insert(uid, entry);
     }
 
     /// The claim's status is to say nothing any more.
@@ -85,25 +101,37 @@ impl Queue {
         self.claims.values().filter_map(|entry| entry.due).min()
     }
 
-    /// Takes note of a write. Gives whether a failure is the first of its wish, and so worth telling.
-    pub(super) fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) -> bool {
+    /// Takes note of a write. Gives whether a failure is worth telling: a refusal at once, trouble that lasts; each once.
+    pub(super) fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant, chance: Chance) -> bool {
         let uid = &job.claim.uid;
         let Some(entry) = self.claims.get_mut(uid).filter(|entry| entry.version == job.version) else {
             return false;
         };
-        let nothing_left = entry.wanted.as_array().is_some_and(Vec::is_empty);
-        match outcome {
-            Outcome::Failed => {
-                let pause = FIRST_PAUSE * 2u32.pow(entry.failures.min(6));
-                entry.due = Some(now + pause.min(LONGEST_PAUSE));
-                entry.failures += 1;
-                return entry.failures == 1;
+        let pace = match outcome {
+            Outcome::Gone => {
+                self.claims.remove(uid);
+                return false;
             }
-            Outcome::Gone => drop(self.claims.remove(uid)),
-            Outcome::Written | Outcome::Refused if nothing_left => drop(self.claims.remove(uid)),
-            Outcome::Written | Outcome::Refused => entry.due = None,
-        }
-        outcome == Outcome::Refused
+            Outcome::Written if entry.wanted.as_array().is_some_and(Vec::is_empty) => {
+                self.claims.remove(uid);
+                return false;
+            }
+            Outcome::Written => {
+                entry.due = None;
+                return false;
+            }
+            Outcome::Failed(_) => Pace::TROUBLE,
+            Outcome::Refused => Pace::REFUSAL,
+        };
+        let asked = match outcome {
+            Outcome::Failed(Some(asked)) => asked.min(Pace::REFUSAL.longest),
+            _ => Duration::ZERO,
+        };
+        entry.due = Some(now + pace.pause(entry.failures, chance).max(asked));
+        entry.failures += 1;
+        let since = *entry.failing_since.get_or_insert(now);
+        let worth_telling = outcome == Outcome::Refused || now.duration_since(since) >= WORTH_TELLING;
+        worth_telling && !std::mem::replace(&mut entry.told, true)
     }
 }
 
@@ -122,13 +150,13 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.set(claim("a"), json!([1]), now);
         let [job] = &queue.due(now, 4)[..] else { panic!("one") };
-        assert!(!queue.finish(job, Outcome::Written, now));
+        assert!(!queue.finish(job, Outcome::Written, now, Chance::ALL));
         queue.set(claim("a"), json!([1]), now);
         assert_eq!((queue.due(now, 4), queue.next_due()), (vec![], None), "it says so already");
         queue.clear(&claim("a").uid, now);
         let [job] = &queue.due(now, 4)[..] else { panic!("one") };
         assert_eq!(job.devices, json!([]));
-        queue.finish(job, Outcome::Written, now);
+        queue.finish(job, Outcome::Written, now, Chance::ALL);
         assert!(queue.claims.is_empty());
         queue.clear(&claim("unknown").uid, now);
         assert!(queue.claims.is_empty());
@@ -136,17 +164,26 @@ mod tests {
 
     #[test]
     fn failures_are_tried_again_after_longer_and_longer_pauses_and_told_once() {
-        let (mut queue, start) = (Queue::default(), Instant::now());
-        queue.set(claim("a"), json!([1]), start);
-        let (mut now, mut pauses, mut told) = (start, Vec::new(), 0);
-        for _ in 0..8 {
-            let [job] = &queue.due(now, 4)[..] else { panic!("due") };
-            told += usize::from(queue.finish(job, Outcome::Failed, now));
-            let next = queue.next_due().unwrap();
-            pauses.push((next - now).as_secs());
-            now = next;
+        let asked = |seconds| Outcome::Failed(Some(Duration::from_secs(seconds)));
+        let table = [
+            (Outcome::Failed(None), [1, 2, 4, 8, 16, 32, 60, 60], 5),
+            (asked(30), [30, 30, 30, 30, 30, 32, 60, 60], 1),
+            (asked(3600), [300; 8], 1),
+            (Outcome::Refused, [10, 20, 40, 80, 160, 300, 300, 300], 0),
+        ];
+        for (outcome, expected, told_at) in table {
+            let (mut queue, start) = (Queue::default(), Instant::now());
+            queue.set(claim("a"), json!([1]), start);
+            let (mut now, mut pauses, mut told) = (start, Vec::new(), Vec::new());
+            for round in 0..8 {
+                let [job] = &queue.due(now, 4)[..] else { panic!("due") };
+                told.extend(queue.finish(job, outcome, now, Chance::ALL).then_some(round));
+                let next = queue.next_due().unwrap();
+                pauses.push((next - now).as_secs());
+                now = next;
+            }
+            assert_eq!((pauses, told), (expected.to_vec(), vec![told_at]), "{outcome:?}");
         }
-        assert_eq!((pauses, told), (vec![1, 2, 4, 8, 16, 32, 60, 60], 1));
     }
 
     #[test]
@@ -155,19 +192,17 @@ mod tests {
         queue.set(claim("a"), json!([1]), now);
         let job = queue.due(now, 4).remove(0);
         queue.clear(&claim("a").uid, now);
-        queue.finish(&job, Outcome::Written, now);
+        queue.finish(&job, Outcome::Written, now, Chance::ALL);
         assert_eq!(queue.due(now, 4)[0].devices, json!([]));
     }
 
     #[test]
-    fn a_claim_that_is_gone_and_a_refusal_end_it() {
-        for (outcome, told) in [(Outcome::Gone, false), (Outcome::Refused, true)] {
-            let (mut queue, now) = (Queue::default(), Instant::now());
-            queue.set(claim("a"), json!([1]), now);
-            let job = queue.due(now, 4).remove(0);
-            assert_eq!(queue.finish(&job, outcome, now), told);
-            assert_eq!(queue.next_due(), None);
-        }
+    fn a_claim_that_is_gone_ends_it() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.set(claim("a"), json!([1]), now);
+        let job = queue.due(now, 4).remove(0);
+        assert!(!queue.finish(&job, Outcome::Gone, now, Chance::ALL));
+        assert_eq!(queue.next_due(), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tokio::{
 use super::queue::{Job, Outcome, Queue};
 use crate::{
     background::TellError, claim::ClaimRef, error::BackgroundError, mutex::locked, names::ClaimUid,
-    plugin::ErrorChain,
+    pace::Chance, plugin::ErrorChain,
 };
 
 /// How many are written at once.
@@ -79,7 +79,7 @@ impl StatusWriter {
             let written = jobs.iter().map(|job| config.write(job));
             for (job, written) in jobs.iter().zip(join_all(written).await) {
                 let outcome = written.as_ref().map_or_else(|(outcome, _)| *outcome, |()| Outcome::Written);
-                let worth_telling = self.queue().finish(job, outcome, Instant::now());
+                let worth_telling = self.queue().finish(job, outcome, Instant::now(), Chance::random());
                 if let (Err((_, message)), true) = (written, worth_telling) {
                     (config.tell)(BackgroundError::ClaimStatus { claim: job.claim.clone(), message });
                 }
@@ -107,7 +107,7 @@ impl WriterConfig {
         match timeout(WRITE_LIMIT, write).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err((judge(&error), text(&error))),
-            Err(_) => Err((Outcome::Failed, format!("no answer within {} s", WRITE_LIMIT.as_secs()))),
+            Err(_) => Err((Outcome::Failed(None), format!("no answer within {} s", WRITE_LIMIT.as_secs()))),
         }
     }
 }
@@ -116,10 +116,14 @@ fn judge(error: &kube::Error) -> Outcome {
     match error {
         kube::Error::Api(status) => match status.code {
             404 | 409 => Outcome::Gone,
-            400 | 422 => Outcome::Refused,
-            _ => Outcome::Failed,
+            408 | 429 | 500.. => {
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                Outcome::Failed((seconds > 0).then(|| Duration::from_secs(seconds.into())))
+            }
+            // Whatever the code: rights are given, webhooks and policies change.
+            _ => Outcome::Refused,
         },
-        _ => Outcome::Failed,
+        _ => Outcome::Failed(None),
     }
 }
 

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use dra_resourceslice::{DriverName, NodeName};
-use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceClaim};
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
-    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef},
+    claim::{AllocatedClaim, AllocatedDevice, ClaimError, ClaimRef, ReceiveError, Received},
     plugin::ErrorChain,
 };
 
@@ -57,6 +57,8 @@ pub(crate) enum LookupError {
     Unavailable { last: String },
     #[error("the API server refused to give the claim: {}", ErrorChain(.0))]
     Refused(#[source] kube::Error),
+    #[error("the API server's answer is no ResourceClaim: {0}")]
+    Unreadable(#[source] serde_json::Error),
     #[error(transparent)]
     Claim(#[from] ClaimError),
 }
@@ -67,7 +69,9 @@ impl LookupError {
         match self {
             Self::IllegalName { .. } => "request",
             Self::NotFound | Self::Claim(_) => "claim",
-            Self::Forbidden { .. } | Self::Unavailable { .. } | Self::Refused(_) => "api",
+            Self::Forbidden { .. } | Self::Unavailable { .. } | Self::Refused(_) | Self::Unreadable(_) => {
+                "api"
+            }
         }
     }
 }
@@ -93,8 +97,8 @@ impl Lookup {
         loop {
             let at = Instant::now();
             let last = match self.get(claim, end.min(at + GET_LIMIT)).await {
-                Ok(object) => {
-                    let claim = AllocatedClaim::parse(&self.driver, claim, object)?;
+                Ok(received) => {
+                    let claim = received.allocated(&self.driver, claim)?;
                     return Ok(Fetched { claim, at });
                 }
                 Err(Try::Final(error)) => return Err(error),
@@ -115,10 +119,10 @@ impl Lookup {
             return false;
         }
         let gone = match self.get(claim, Instant::now() + GET_LIMIT).await {
-            Ok(object) if object.metadata.uid.as_deref() == Some(claim.uid.as_str()) => {
-                !recorded.is_empty() && !has_any(&self.driver, &object, recorded)
+            Ok(received) if received.uid() == Some(claim.uid.as_str()) => {
+                !recorded.is_empty() && !received.has_any_of(&self.driver, recorded)
             }
-            Ok(object) => object.metadata.uid.is_some(),
+            Ok(received) => received.uid().is_some(),
             Err(Try::Final(LookupError::NotFound)) => true,
             Err(_) => false,
         };
@@ -132,16 +136,17 @@ impl Lookup {
         matches!(found, Ok(Ok(_)))
     }
 
-    async fn get(&self, claim: &ClaimRef, deadline: Instant) -> Result<ResourceClaim, Try> {
+    async fn get(&self, claim: &ClaimRef, deadline: Instant) -> Result<Received, Try> {
         let Some(server) = &self.server else {
             return Err(Try::Final(LookupError::Unavailable { last: "this process asks none".to_owned() }));
         };
         // The semaphore is never closed; without it the limit is merely not kept.
         let _permit = self.permits.acquire().await.ok();
-        let api = Api::<ResourceClaim>::namespaced(server.client.clone(), &claim.namespace);
-        match tokio::time::timeout_at(deadline, api.get(&claim.name)).await {
-            Ok(Ok(object)) => Ok(object),
-            Ok(Err(error)) => Err(judge(error)),
+        let receiving = Received::get(&server.client, &self.driver, claim);
+        match tokio::time::timeout_at(deadline, receiving).await {
+            Ok(Ok(received)) => Ok(received),
+            Ok(Err(ReceiveError::Request(error))) => Err(judge(error)),
+            Ok(Err(ReceiveError::Unreadable(error))) => Err(Try::Final(LookupError::Unreadable(error))),
             Err(_) => Err(Try::Again("no answer".to_owned())),
         }
     }
@@ -164,18 +169,6 @@ fn judge(error: kube::Error) -> Try {
         },
         _ => Try::Again(ErrorChain(&error).to_string()),
     }
-}
-
-/// Whether the claim is allocated one of the devices, with whatever share of it.
-fn has_any(driver: &DriverName, claim: &ResourceClaim, devices: &[AllocatedDevice]) -> bool {
-    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_deref());
-    results.unwrap_or_default().iter().filter(|result| result.driver == driver.as_str()).any(|result| {
-        let same = |device: &AllocatedDevice| {
-            device.pool().as_str() == result.pool && device.device().as_str() == result.device
-        };
-        devices.iter().any(same)
-    })
 }
 
 /// They become part of a URL.

@@ -11,6 +11,9 @@ use crate::claim::DeviceRef;
 /// What the kubelet takes if a report names no lease (kubelet 1.34 to 1.37).
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
+/// How long a forgotten device stays on the board. By then each stream has heard of it: they say what is new at once.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
 /// All reports, by device.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
@@ -84,8 +87,14 @@ impl Board {
     }
 
     fn set(&mut self, device: DeviceRef, health: DeviceHealth, forgotten: bool) {
+        self.set_at(device, health, forgotten, SystemTime::now());
+    }
+
+    fn set_at(&mut self, device: DeviceRef, health: DeviceHealth, forgotten: bool, now: SystemTime) {
         self.version += 1;
-        let entry = Entry { health, said: SystemTime::now(), version: self.version, forgotten };
+        let is_old = |said: SystemTime| now.duration_since(said).is_ok_and(|age| age >= REMEMBERED);
+        self.devices.retain(|_, entry| !(entry.forgotten && is_old(entry.said)));
+        let entry = Entry { health, said: now, version: self.version, forgotten };
         self.devices.insert(device, entry);
     }
 
@@ -160,6 +169,22 @@ mod tests {
         assert_eq!((devices(&board.all()), board.last(&gpu(0))), (vec![], None));
         board.report(gpu(0), DeviceHealth::healthy());
         assert_eq!(devices(&board.all()), ["gpu-0"]);
+    }
+
+    #[test]
+    fn forgotten_devices_leave_the_board() {
+        let mut board = Board::default();
+        let start = SystemTime::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for number in 0..200 {
+            board.set_at(gpu(number), DeviceHealth::healthy(), false, at(u64::from(number)));
+            board.set_at(gpu(number), DeviceHealth::unknown("gone"), true, at(u64::from(number)));
+        }
+        assert_eq!(board.since(0).len(), 200, "streams may still have to say so");
+        board.set_at(gpu(250), DeviceHealth::healthy(), false, at(600));
+        assert_eq!((board.devices.len(), devices(&board.all())), (1, vec!["gpu-250"]));
+        board.set_at(gpu(251), DeviceHealth::healthy(), false, at(9000));
+        assert_eq!(board.devices.len(), 2, "what was said and not forgotten stays");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use tonic_health::pb::{
 };
 
 use super::Operations;
+use crate::one_line::OneLine;
 
 /// Answers for the services `liveness`, which is the default, and `readiness`.
 #[derive(Clone, Debug)]
@@ -40,9 +41,9 @@ impl Health for Probes {
 impl Probes {
     /// The protocol has no room for the reason.
     async fn is_live(&self) -> bool {
-        let live = self.0.liveness.check().await;
+        let live = self.0.probed.check().await;
         if let Err(error) = &live {
-            tracing::warn!(%error, "not live");
+            tracing::warn!(error = %OneLine(error), "not live");
         }
         live.is_ok()
     }

@@ -3,8 +3,11 @@
 use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
+
+use tokio::{sync::Mutex, time::Instant};
 
 use super::dial::call;
 use crate::wire::{
@@ -37,6 +40,46 @@ pub struct NotLive {
 pub(crate) struct Liveness {
     pub(crate) registration: PathBuf,
     pub(crate) dra: PathBuf,
+}
+
+/// Liveness for clients that anyone can be: one check at a time, whose outcome counts for a second. Not for callers on a
+/// runtime that the driver may block: they would keep the others waiting.
+#[derive(Clone, Debug)]
+pub(crate) struct Probed {
+    liveness: Liveness,
+    last: Arc<Mutex<Option<Checked>>>,
+}
+
+/// When a check ended, and how.
+type Checked = (Instant, Result<(), NotLive>);
+
+/// How long an outcome counts.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Probed {
+    pub(crate) fn new(liveness: Liveness) -> Self {
+        Self { liveness, last: Arc::default() }
+    }
+
+    /// As [`Liveness::check`], or what that has said just now.
+    pub(crate) async fn check(&self) -> Result<(), NotLive> {
+        self.check_by(|| self.liveness.check()).await
+    }
+
+    async fn check_by<F: Future<Output = Result<(), NotLive>>>(
+        &self,
+        check: impl FnOnce() -> F,
+    ) -> Result<(), NotLive> {
+        let mut last = self.last.lock().await;
+        if let Some((at, outcome)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return outcome.clone();
+        }
+        let outcome = check().await;
+        *last = Some((Instant::now(), outcome.clone()));
+        outcome
+    }
 }
 
 impl Liveness {
@@ -85,4 +128,31 @@ pub(crate) fn kubelet_authority(socket: &Path) -> String {
         _ => format!("%{byte:02X}"),
     });
     encoded.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_probes_at_once_are_one_check_which_counts_for_a_second() {
+        let probed = Probed::new(Liveness { registration: "/r".into(), dra: "/d".into() });
+        let checks = AtomicUsize::new(0);
+        let check = || async {
+            checks.fetch_add(1, Ordering::Relaxed);
+            sleep(Duration::from_millis(100)).await;
+            Ok(())
+        };
+        let burst = || join_all((0..1000).map(|_| probed.check_by(check)));
+        assert!(burst().await.iter().all(Result::is_ok));
+        assert_eq!(checks.load(Ordering::Relaxed), 1);
+        advance(FRESH).await;
+        burst().await;
+        assert_eq!(checks.load(Ordering::Relaxed), 2);
+    }
 }

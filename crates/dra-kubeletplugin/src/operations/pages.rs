@@ -28,7 +28,7 @@ pub(super) async fn answer(operations: &Operations, request: Request<Body>) -> R
             Ok(metrics) => response(StatusCode::OK, OPEN_METRICS, metrics),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
-        Page::Live => match operations.liveness.check().await {
+        Page::Live => match operations.probed.check().await {
             Ok(()) => text(StatusCode::OK, "live".to_owned()),
             Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         },

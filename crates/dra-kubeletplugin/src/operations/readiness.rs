@@ -3,11 +3,12 @@
 use dra_resourceslice::{PoolState, PoolStatus, PublishError, SliceStatus};
 use tokio::sync::watch;
 
-use crate::{plugin::ErrorChain, registration::Registration};
+use crate::{plugin::ErrorChain, registration::Registration, untrusted::Untrusted};
 
 /// Whether the driver is ready: the kubelet has registered it, and what it wishes to publish has been seen in the API
 /// once, whichever instance wrote it. That the wish has been seen is kept from then on, as an API server that is away
-/// stops no pod that has its devices. So a driver stops being ready only with its registration.
+/// stops no pod that has its devices. So a driver stops being ready only with its registration, or when it cannot trust the
+/// certificate of the API server: that does not mend itself.
 ///
 /// Watch it with [`Handle::readiness`](crate::Handle::readiness).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +52,13 @@ pub(crate) async fn follow(
 ) {
     let mut seen = false;
     loop {
-        let missing = missing_slices(&slices.borrow_and_update());
+        let (missing, untrusted) = {
+            let slices = slices.borrow_and_update();
+            (missing_slices(&slices), untrusted(&slices))
+        };
         seen |= missing.is_none();
-        let now = judge(&registration.borrow_and_update(), missing.filter(|_| !seen));
+        let missing = missing.filter(|_| !seen).or(untrusted);
+        let now = judge(&registration.borrow_and_update(), missing);
         readiness.send_if_modified(|old| {
             let changed = *old != now;
             *old = now;
@@ -72,6 +77,11 @@ fn judge(registration: &Registration, missing: Option<String>) -> Readiness {
         return Readiness::not(format!("not registered by the kubelet: {reason}"));
     }
     missing.map_or(Readiness::Ready, Readiness::not)
+}
+
+/// That the API server's certificate is not trusted.
+fn untrusted(slices: &SliceStatus) -> Option<String> {
+    slices.last_error.as_ref().and_then(|error| Untrusted::within(error)).map(ToString::to_string)
 }
 
 /// What keeps the wish from having been seen in the API, less what the API does not allow: devices that were left out of

@@ -13,7 +13,7 @@ use http::{Request, Response};
 use tonic::{body::Body, codegen::Service as _, server::NamedService, transport::Server};
 use tonic_health::pb::health_server::HealthServer;
 
-use super::{Operations, grpc::Probes, pages};
+use super::{Operations, connections, grpc::Probes, pages};
 use crate::{accepted::Accepted, error::StartError, own_thread::OwnThread};
 
 /// A client that does nothing does not keep its connection for longer.
@@ -80,7 +80,11 @@ impl OperationsListener {
                 .timeout(LONGEST_REQUEST)
                 .max_connection_age(LONGEST_CONNECTION)
                 .max_connection_age_grace(LONGEST_REQUEST);
-            let serving = server.serve_with_incoming_shutdown(service, incoming, stop.cancelled());
+            let serving = server.serve_with_incoming_shutdown(
+                service,
+                connections::limited(incoming),
+                stop.cancelled(),
+            );
             let ended = broken.or(serving).await;
             // Probes that get no answer restart the process.
             ended.inspect_err(

@@ -6,9 +6,9 @@ use std::{io, path::Path};
 use futures::StreamExt as _;
 use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
 
-use super::{Event, Events};
+use super::{Event, Events, Peer};
 use crate::{
-    accepted::{Accepted, is_own},
+    accepted::{Accepted, peer},
     own_thread::{OwnThread, ServerEnd},
     socket::BoundSocket,
     wire::registration::{
@@ -43,7 +43,7 @@ impl RegistrationServer {
             let (accepted, broken) = Accepted::new(tokio::net::UnixListener::from_std(listener)?);
             let incoming = accepted.inspect(move |stream| {
                 if let Ok(stream) = stream
-                    && (count_own || !is_own(stream.peer_cred().ok()))
+                    && peer(stream.peer_cred().ok(), count_own).is_some()
                 {
                     // The receiver is gone only while the plugin stops.
                     let _ = dialled.send(Event::Dialled);
@@ -76,14 +76,19 @@ impl Answers {
         // The receiver is gone only while the plugin stops.
         let _ = self.events.send(event);
     }
+
+    /// Who calls, if it can be the kubelet.
+    fn peer<T>(&self, request: &Request<T>) -> Option<Peer> {
+        let info = request.extensions().get::<UdsConnectInfo>();
+        peer(info.and_then(|info| info.peer_cred), self.count_own)
+    }
 }
 
 #[tonic::async_trait]
 impl Registration for Answers {
     async fn get_info(&self, request: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        if self.count_own || !is_own(peer) {
-            self.tell(Event::Asked);
+        if let Some(peer) = self.peer(&request) {
+            self.tell(Event::Asked(peer));
         }
         Ok(Response::new(self.info.clone()))
     }
@@ -92,9 +97,12 @@ impl Registration for Answers {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let peer = self.peer(&request);
         let status = request.into_inner();
         let outcome = if status.plugin_registered { Ok(()) } else { Err(status.error) };
-        self.tell(Event::Notified(outcome));
+        if let Some(peer) = peer {
+            self.tell(Event::Notified(peer, outcome));
+        }
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

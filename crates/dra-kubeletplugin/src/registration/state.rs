@@ -7,7 +7,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::surroundings::{Progress, Surroundings};
+use super::{
+    seen::{ConnectionId, Peer, Seen},
+    surroundings::Surroundings,
+};
 use crate::operations::Metrics;
 
 /// Where the registration stands. Watch it with [`Handle::registration`](crate::Handle::registration).
@@ -62,92 +65,27 @@ impl Registration {
     }
 }
 
-/// What the kubelet did.
+/// What the kubelet did, or another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A connection to the registration socket.
     Dialled,
     /// `GetInfo`.
-    Asked,
+    Asked(Peer),
     /// `NotifyRegistrationStatus`; the error holds the reason of a refusal.
-    Notified(Result<(), String>),
+    Notified(Peer, Result<(), String>),
     /// A connection to the DRA socket was opened.
-    Connected,
-    /// A connection to the DRA socket has ended.
-    Disconnected,
+    Connected(ConnectionId, Peer),
+    /// A call came over it.
+    Called(ConnectionId),
+    /// It has ended.
+    Disconnected(ConnectionId),
 }
 
 pub(crate) type Events = mpsc::UnboundedSender<Event>;
 
-/// The kubelet holds its connection all the time; it reconnects at once when gRPC closed an idle one.
-const GAP: Duration = Duration::from_secs(5);
-
 /// Registration usually takes a second: the kubelet looks every second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// All that is known of the kubelet.
-#[derive(Debug, Default)]
-struct Seen {
-    dialled: bool,
-    asked: bool,
-    notified: Option<Result<u64, String>>,
-    registrations: u64,
-    connections: usize,
-    /// When the last connection ended.
-    alone_since: Option<Instant>,
-}
-
-impl Seen {
-    fn apply(&mut self, event: Event, now: Instant) {
-        match event {
-            Event::Dialled => self.dialled = true,
-            Event::Asked => self.asked = true,
-            Event::Notified(Ok(())) => {
-                self.registrations += 1;
-                self.notified = Some(Ok(self.registrations));
-            }
-            Event::Notified(Err(reason)) => self.notified = Some(Err(reason)),
-            Event::Connected => {
-                self.connections += 1;
-                self.alone_since = None;
-            }
-            Event::Disconnected => {
-                self.connections = self.connections.saturating_sub(1);
-                if self.connections == 0 {
-                    self.alone_since = Some(now);
-                }
-            }
-        }
-    }
-
-    fn view(&self, now: Instant) -> Registration {
-        match &self.notified {
-            None => Registration::Waiting { asked: self.asked },
-            Some(Err(reason)) => Registration::Refused { reason: reason.clone() },
-            Some(Ok(epoch)) => match self.alone_since {
-                Some(since) if now.duration_since(since) >= GAP => Registration::Lost,
-                // Told that all is well, but never connected: the kubelet's connection is about to come.
-                None if self.connections == 0 => Registration::Waiting { asked: true },
-                _ => Registration::Registered { epoch: *epoch },
-            },
-        }
-    }
-
-    /// How far the kubelet has come.
-    fn progress(&self, lost: bool) -> Progress {
-        match self {
-            _ if lost => Progress::Lost,
-            Self { asked: true, .. } => Progress::Asked,
-            Self { dialled: true, .. } => Progress::Dialled,
-            _ => Progress::Nothing,
-        }
-    }
-
-    /// When the view changes by itself.
-    fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.alone_since.map(|since| since + GAP).filter(|at| *at > now)
-    }
-}
 
 /// Turns events into states until all senders are gone. `look` sees what there is on the disk once the kubelet is overdue.
 pub(crate) async fn follow(
@@ -160,6 +98,7 @@ pub(crate) async fn follow(
     let mut delay = Delay::new(Instant::now());
     loop {
         let now = Instant::now();
+        seen.pass(now);
         let view = delay.apply(seen.view(now), now, |lost| look().tried(seen.progress(lost)));
         state.send_if_modified(|old| {
             let changed = *old != view;
@@ -173,7 +112,7 @@ pub(crate) async fn follow(
         tokio::select! {
             event = events.recv() => match event {
                 Some(event) => {
-                    if let Event::Notified(outcome) = &event {
+                    if let Event::Notified(_, outcome) = &event {
                         metrics.registration(outcome.is_ok());
                     }
                     seen.apply(event, Instant::now());
@@ -246,48 +185,6 @@ fn log(state: &Registration) {
 mod tests {
     use super::*;
 
-    fn after(events: &[(Event, u64)], at: u64) -> Registration {
-        let start = Instant::now();
-        let mut seen = Seen::default();
-        for (event, seconds) in events {
-            seen.apply(event.clone(), start + Duration::from_secs(*seconds));
-        }
-        seen.view(start + Duration::from_secs(at))
-    }
-
-    const OK: Event = Event::Notified(Ok(()));
-
-    #[test]
-    fn registered_takes_both_the_word_and_the_connection() {
-        use Event::{Asked, Connected, Disconnected};
-        type Row<'a> = (&'a [(Event, u64)], u64, Registration);
-        let refused = Event::Notified(Err("no".into()));
-        let table: &[Row<'_>] = &[
-            (&[], 0, Registration::Waiting { asked: false }),
-            (&[(Asked, 0)], 0, Registration::Waiting { asked: true }),
-            (&[(Asked, 0), (Connected, 0)], 0, Registration::Waiting { asked: true }),
-            (&[(Asked, 0), (OK, 0)], 0, Registration::Waiting { asked: true }),
-            (&[(OK, 0), (Connected, 0)], 0, Registration::Registered { epoch: 1 }),
-            (&[(refused.clone(), 0)], 0, Registration::Refused { reason: "no".into() }),
-            (&[(refused, 0), (Connected, 1), (OK, 1)], 1, Registration::Registered { epoch: 1 }),
-            (&[(OK, 0), (Connected, 0), (Disconnected, 9)], 13, Registration::Registered { epoch: 1 }),
-            (&[(OK, 0), (Connected, 0), (Disconnected, 9)], 14, Registration::Lost),
-            (
-                &[(OK, 0), (Connected, 0), (Disconnected, 1), (Connected, 4)],
-                90,
-                Registration::Registered { epoch: 1 },
-            ),
-            (
-                &[(OK, 0), (Connected, 0), (Disconnected, 1), (Connected, 9), (OK, 9)],
-                9,
-                Registration::Registered { epoch: 2 },
-            ),
-        ];
-        for (events, at, expected) in table {
-            assert_eq!(after(events, *at), *expected, "{events:?}");
-        }
-    }
-
     #[test]
     fn who_does_not_come_is_overdue_after_thirty_seconds_and_who_refuses_is_not() {
         let start = Instant::now();
@@ -313,10 +210,11 @@ mod tests {
         let (events, received) = mpsc::unbounded_channel();
         let (state, mut seen) = watch::channel(Registration::Waiting { asked: false });
         tokio::spawn(follow(received, state, Surroundings::default, Metrics::new()));
-        events.send(Event::Connected).unwrap();
-        events.send(OK).unwrap();
+        let kubelet = Peer(Some(1));
+        events.send(Event::Notified(kubelet, Ok(()))).unwrap();
+        events.send(Event::Connected(1, kubelet)).unwrap();
         seen.wait_for(Registration::is_registered).await.unwrap();
-        events.send(Event::Disconnected).unwrap();
+        events.send(Event::Disconnected(1)).unwrap();
         seen.wait_for(|state| *state == Registration::Lost).await.unwrap();
         let lost = Instant::now();
         let overdue =

@@ -1,8 +1,9 @@
-//! Counts who is connected: the kubelet holds one connection for as long as it knows the plugin.
+//! Tells who is connected and who calls: the kubelet holds one connection for as long as it knows the plugin.
 
 use std::{
     io,
     pin::Pin,
+    sync::{Arc, Weak},
     task::{Context, Poll},
 };
 
@@ -15,8 +16,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use crate::{
-    accepted::{Accepted, Broken, is_own},
-    registration::{Event, Events},
+    accepted::{Accepted, Broken, peer},
+    registration::{ConnectionId, Event, Events, Peer},
 };
 
 /// The connections that a listener accepts.
@@ -25,6 +26,8 @@ pub(crate) struct Connections {
     events: Events,
     count_own: bool,
     end: CancellationToken,
+    /// How many there have been.
+    count: ConnectionId,
 }
 
 /// One connection.
@@ -32,8 +35,8 @@ pub(crate) struct Connection {
     stream: UnixStream,
     /// Completes when all connections are to end, whatever their clients do.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Kept for what it says when it is dropped.
-    _open: Option<Open>,
+    /// None for one of this very process, which counts for nothing.
+    open: Option<Arc<Open>>,
 }
 
 impl Connections {
@@ -45,13 +48,15 @@ impl Connections {
         end: CancellationToken,
     ) -> (Self, Broken) {
         let (accepted, broken) = Accepted::new(listener);
-        (Self { accepted, events, count_own, end }, broken)
+        (Self { accepted, events, count_own, end, count: 0 }, broken)
     }
 
-    fn admit(&self, stream: UnixStream) -> Connection {
-        let counts = self.count_own || !is_own(stream.peer_cred().ok());
+    fn admit(&mut self, stream: UnixStream) -> Connection {
+        self.count += 1;
+        let (id, events) = (self.count, self.events.clone());
+        let peer = peer(stream.peer_cred().ok(), self.count_own);
         let ended = Box::pin(self.end.clone().cancelled_owned());
-        Connection { stream, ended, _open: counts.then(|| Open::new(self.events.clone())) }
+        Connection { stream, ended, open: peer.map(|peer| Arc::new(Open::new(id, peer, events))) }
     }
 }
 
@@ -75,26 +80,44 @@ impl Stream for Connections {
     }
 }
 
-/// Tells of a connection's begin and end. Nobody listens any more while the plugin stops.
-struct Open(Events);
+/// Tells the begin and the end of a connection, and the calls on it. The receiver is gone only while the plugin stops.
+struct Open {
+    id: ConnectionId,
+    events: Events,
+}
 
 impl Open {
-    fn new(events: Events) -> Self {
-        let _ = events.send(Event::Connected);
-        Self(events)
+    fn new(id: ConnectionId, peer: Peer, events: Events) -> Self {
+        let _ = events.send(Event::Connected(id, peer));
+        Self { id, events }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let _ = self.0.send(Event::Disconnected);
+        let _ = self.events.send(Event::Disconnected(self.id));
+    }
+}
+
+/// The connection that a call came over. It does not keep the connection.
+#[derive(Clone, Default)]
+pub(crate) struct Caller(Weak<Open>);
+
+impl Caller {
+    /// Tells that a call has come.
+    pub(crate) fn calls(&self) {
+        if let Some(open) = self.0.upgrade() {
+            let _ = open.events.send(Event::Called(open.id));
+        }
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = ();
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Caller {
+        Caller(self.open.as_ref().map(Arc::downgrade).unwrap_or_default())
+    }
 }
 
 impl AsyncRead for Connection {

@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use crate::{
     claim::ClaimRef,
     claims::{AnsweredDevice, Claims, Failure},
+    one_line::OneLine,
     operations::{Method, Metrics},
     plugin::DriverPlugin,
     wire::{dra_v1 as v1, dra_v1beta1 as v1beta1},
@@ -127,7 +128,7 @@ async fn each<T, F: Future<Output = Result<T, Failure>>>(
             metrics.claim(method, begun.elapsed(), result);
             match &outcome {
                 Ok(_) => tracing::info!("claim done"),
-                Err(error) => tracing::warn!(%error, "claim failed"),
+                Err(error) => tracing::warn!(error = %OneLine(error), "claim failed"),
             }
             (uid, outcome.map_err(|error| error.to_string()))
         };

@@ -9,9 +9,13 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::{Request, Status, service::InterceptorLayer, transport::Server};
 
-use super::{connection::Connections, dra::DraService, health::HealthService};
+use super::{
+    connection::{Caller, Connections},
+    dra::DraService,
+    health::HealthService,
+};
 use crate::{
     claims::{Claims, Instance},
     error::StartError,
@@ -73,6 +77,7 @@ impl DraServer {
         let health = HealthService { reporter, neighbours, stop: stop.clone() };
         let if_wanted = |version| served.health_versions.contains(&version).then(|| health.clone());
         let served = Server::builder()
+            .layer(InterceptorLayer::new(tell_call))
             .add_service(DraPluginServer::new(service.clone()))
             .add_service(DraPluginV1beta1::new(service))
             .add_optional_service(if_wanted(HealthVersion::V1).map(DraResourceHealthServer::new))
@@ -122,6 +127,15 @@ impl DraServer {
             self.served.abort();
         }
     }
+}
+
+/// Who calls is the kubelet, whatever came of its registration.
+#[expect(clippy::unnecessary_wraps, reason = "an interceptor may refuse")]
+fn tell_call(request: Request<()>) -> Result<Request<()>, Status> {
+    if let Some(caller) = request.extensions().get::<Caller>() {
+        caller.calls();
+    }
+    Ok(request)
 }
 
 /// A task that has ended before cannot be waited for again.

@@ -4,7 +4,9 @@ use dra_kubeletplugin::Handle;
 use dra_testkit::api::{ApiStatus, Matcher, Verb};
 use dra_testkit::kubelet::ClaimRef;
 
-use crate::support::{Rig, TestDriver, device, fail, share, usual};
+use serde_json::{Value, json};
+
+use crate::support::{DRIVER, Rig, TestDriver, device, fail, share, usual};
 
 /// Prepares `bad` between two good claims; gives its error.
 async fn refused(rig: &Rig, driver: &TestDriver, bad: &ClaimRef) -> String {
@@ -79,6 +81,34 @@ async fn a_device_that_stands_twice_in_a_claim_is_that_claims_error() {
     let claim = rig.claim("one", &[device("gpu-0"), device("gpu-0")]);
     let error = refused(&rig, &driver, &claim).await;
     assert!(error.contains("gpu-0 stands twice"), "{error}");
+}
+
+fn config(driver: &str, placeholder: &str) -> Value {
+    json!({"source": "FromClaim", "opaque": {"driver": driver, "parameters": placeholder}})
+}
+
+#[tokio::test]
+async fn parameters_of_another_driver_that_only_go_reads_do_not_matter() {
+    let (rig, _, _handle) = rig().await;
+    let deep = "[".repeat(5000) + &"]".repeat(5000);
+    for (name, foreign) in [("surrogate", r#"{"name":"x\ud800y"}"#), ("deep", deep.as_str())] {
+        let placeholder = format!("placeholder of {name}");
+        rig.api.set_raw_json(&placeholder, foreign);
+        let configs = [config("nic.example.com", &placeholder)];
+        let claim = rig.claim_with_configs(name, &[device("gpu-0")], &configs);
+        rig.prepare_one(&claim).await.unwrap();
+        rig.unprepare_one(&claim).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_stands_twice_in_parameters_for_the_driver_is_that_claims_error_with_its_path() {
+    let (rig, driver, _handle) = rig().await;
+    rig.api.set_raw_json("ours", r#"{"sharing":{"strategy":"A","strategy":"B"}}"#);
+    let configs = [config("nic.example.com", "x"), config(DRIVER, "ours")];
+    let claim = rig.claim_with_configs("one", &[device("gpu-0")], &configs);
+    let error = refused(&rig, &driver, &claim).await;
+    assert!(error.contains("devices.config[1].opaque.parameters.sharing.strategy: this key is"), "{error}");
 }
 
 #[tokio::test]

@@ -63,6 +63,21 @@ async fn a_kubelet_that_knows_only_v1beta1_prepares_and_unprepares() {
 }
 
 #[tokio::test]
+async fn a_kubelet_whose_notification_was_lost_is_known_by_its_calls() {
+    let rig = Rig::with_kubelet(|kubelet, _| kubelet.lose_notifications());
+    let handle = rig.options().start(TestDriver::new()).await.unwrap();
+    let resources = DriverResources::single_pool(NODE.parse().unwrap(), [Device::named("gpu-0").unwrap()]);
+    let mut published = handle.publish(resources);
+    eventually("the kubelet's connection", || rig.kubelet.registered().iter().any(|plugin| plugin.connected))
+        .await;
+    assert_eq!(*handle.registration().borrow(), Registration::Waiting { asked: true });
+    rig.prepare_one(&rig.claim("one", &[device("gpu-0")])).await.unwrap();
+    let mut registration = handle.registration();
+    soon("registered", registration.wait_for(Registration::is_registered)).await.unwrap();
+    soon("published", published.published()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_restarted_kubelet_registers_anew_and_gets_the_slices_back_that_it_wiped() {
     let rig = Rig::with_kubelet(|kubelet, api| kubelet.wipe_slices(api, NODE));
     let handle = rig.start(&TestDriver::new()).await;

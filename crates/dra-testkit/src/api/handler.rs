@@ -71,7 +71,7 @@ where
             let answer = payload.and_then(|payload| serve(&server, &request, payload, call));
             match (answer, fault) {
                 (Ok(_), Some(Effect::LoseAnswer(status))) | (Err(status), _) => refuse(&status),
-                (Ok(response), _) => response,
+                (Ok(response), _) => with_raw_json(&server, &request, response).await,
             }
         }
     };
@@ -192,6 +192,21 @@ fn serve(
             ))
         }
     }
+}
+
+/// See [`ApiServer::set_raw_json`].
+async fn with_raw_json(server: &ApiServer, request: &ApiRequest, response: Response<Body>) -> Response<Body> {
+    let raw = lock(&server.inner.raw).clone();
+    if raw.is_empty() || request.verb == Verb::Watch {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let Ok(body) = body.collect().await;
+    let mut text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    for (placeholder, json) in &raw {
+        text = text.replace(placeholder, json);
+    }
+    Response::from_parts(head, Full::new(Bytes::from(text)).boxed_unsync())
 }
 
 fn patch(

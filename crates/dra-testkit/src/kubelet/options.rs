@@ -32,6 +32,7 @@ pub struct KubeletBuilder {
     pub(super) call_timeout: Duration,
     pub(super) registration_pause: (Duration, Duration),
     pub(super) reconnect_pause: (Duration, Duration),
+    pub(super) loses_notifications: bool,
     pub(super) slices: Option<NodeSlices>,
     pub(super) wipe_after: Duration,
 }
@@ -55,6 +56,7 @@ impl KubeletBuilder {
             call_timeout: Duration::from_secs(45),
             registration_pause: (Duration::from_millis(50), Duration::from_secs(1)),
             reconnect_pause: (Duration::from_millis(50), Duration::from_secs(1)),
+            loses_notifications: false,
             slices: None,
             wipe_after: Duration::from_secs(30),
         }
@@ -108,6 +110,13 @@ impl KubeletBuilder {
     /// kubelet has 1 s and 120 s.
     pub fn reconnect_pause(mut self, first: Duration, longest: Duration) -> Self {
         self.reconnect_pause = (first, longest);
+        self
+    }
+
+    /// Plays a kubelet of 1.34 or 1.35 whose `NotifyRegistrationStatus` gets lost each time: it keeps and calls the plugin, and
+    /// does not send the status again (`operation_generator.go`: the plugin has been added before). Later kubelets drop it.
+    pub fn lose_notifications(mut self) -> Self {
+        self.loses_notifications = true;
         self
     }
 

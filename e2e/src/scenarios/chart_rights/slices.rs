@@ -18,7 +18,7 @@ fn slice(name: &str, driver: &str, node: Option<&str>) -> Result<ResourceSlice> 
         "metadata": {"name": name},
         "spec": {
             "driver": driver, "devices": [{"name": "gpu-0"}],
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": node.unwrap_or(name), "generation": 1, "resourceSliceCount": 1},
         },
     });
     match node {
@@ -63,6 +63,10 @@ pub(super) async fn of_others_are_refused(cx: &Context, client: &Client) -> Resu
     };
     let told = "slice of node 'node-2', but the token is that of a pod on node 'node-1'";
     refused("a slice of another node", told, create(slice("a", DRIVER, Some(OTHER_NODE))?)).await?;
+    let mut foreign_pool = slice("p", DRIVER, Some(node::NAME))?;
+    OTHER_NODE.clone_into(&mut foreign_pool.spec.pool.name);
+    let pool = "slice of pool 'node-2', but the driver's pool on node 'node-1' has the name of the node";
+    refused("a slice of another node's pool", pool, create(foreign_pool)).await?;
     refused("a slice of all nodes", "slice of node ''", create(slice("b", DRIVER, None)?)).await?;
     refused(
         "a slice of another driver",

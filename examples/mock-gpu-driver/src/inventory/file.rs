@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use dra_kubeletplugin::{
     Device, DeviceHealth, Pool, Quantity,
     k8s_openapi::api::resource::v1 as api,
-    resourceslice::{CounterSet, Slice},
+    resourceslice::{CounterSet, Slice, limits},
 };
 use serde::{Deserialize, de::IgnoredAny};
 
@@ -79,6 +79,10 @@ pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
     let mut health = BTreeMap::new();
     let mut slices = Vec::new();
     for (index, mut slice) in listed.into_iter().enumerate() {
+        let here = |field: &str| place(text, &[Step::Index(index), Step::Key(field.to_owned())]);
+        if matches!(items, Items::Slices) {
+            fits(&slice.devices).with_context(|| here("devices"))?;
+        }
         let mut devices = Vec::new();
         for (number, device) in slice.devices.iter().enumerate() {
             let here = || place(text, &items.path_of(index, number));
@@ -89,7 +93,6 @@ pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
             health.insert(device.name().clone(), listed.unwrap_or_else(DeviceHealth::healthy));
             devices.push(device);
         }
-        let here = |field: &str| place(text, &[Step::Index(index), Step::Key(field.to_owned())]);
         if let Some(unknown) = slice.health.keys().next() {
             bail!("{}: there is no device {unknown:?} in this slice", here("health"));
         }
@@ -105,7 +108,26 @@ pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
             ),
         });
     }
-    Ok(Inventory { places, health, pool: Pool::from_slices(slices) })
+    let pool = match items {
+        // A list is cut into slices by the publisher, as any list of devices is.
+        Items::Devices => Pool::new(Pool::from_slices(slices).devices().cloned()),
+        Items::Slices => Pool::from_slices(slices),
+    };
+    Ok(Inventory { places, health, pool })
+}
+
+/// Slices are published as they are written.
+fn fits(devices: &[api::Device]) -> anyhow::Result<()> {
+    let is_advanced = |device: &api::Device| device.taints.is_some() || device.consumes_counters.is_some();
+    let (count, advanced) = (devices.len(), devices.iter().any(is_advanced));
+    let most = if advanced { limits::MAX_DEVICES_ADVANCED } else { limits::MAX_DEVICES };
+    let why = if advanced { " (64 if one of them has taints or consumes counters)" } else { "" };
+    ensure!(
+        count <= most,
+        "the slice has {count} devices, and the API takes {most}{why}: write them as a plain list, which is cut into \
+         slices, or as several slices"
+    );
+    Ok(())
 }
 
 impl Items {
@@ -214,9 +236,39 @@ mod tests {
         let inventory = read(text).unwrap();
         let model = Device::named("a").unwrap().try_attribute("model", "x").unwrap();
         let model = model.try_capacity("memory", Quantity::parse("80Gi").unwrap()).unwrap();
-        let expected = Pool::from_slices([Slice::new([model, Device::named("b").unwrap()])]);
+        let expected = Pool::new([model, Device::named("b").unwrap()]);
         assert_eq!(format!("{:?}", inventory.pool()), format!("{expected:?}"));
         assert_eq!(read("[]").unwrap().health().count(), 0);
+    }
+
+    fn listed(count: usize, tainted: bool) -> String {
+        let taint = "\n  taints: [{key: k, effect: NoSchedule}]";
+        let device = |n| format!("- name: d{n}{}", if tainted && n == 0 { taint } else { "" });
+        (0..count).map(device).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_long_list_of_devices_is_cut_into_slices_and_a_long_slice_is_an_error_that_says_so() {
+        for (count, tainted) in [(129, false), (65, true), (1000, true)] {
+            let pool = read(&listed(count, tainted)).unwrap();
+            assert_eq!(pool.pool().devices().count(), count);
+            assert_eq!(pool.pool(), &Pool::new(pool.pool().devices().cloned()));
+            let slice = format!(
+                "- devices:\n{}",
+                listed(count, tainted).replace('\n', "\n  ").replacen("- ", "  - ", 1)
+            );
+            let error = format!("{:#}", read(slice.trim_end()).map(drop).unwrap_err());
+            assert!(error.contains("as a plain list") && error.contains("[0].devices"), "{error}");
+        }
+        let slice = |count, tainted| {
+            let text = format!(
+                "- devices:\n{}",
+                listed(count, tainted).replace('\n', "\n  ").replacen("- ", "  - ", 1)
+            );
+            read(text.trim_end()).map(drop)
+        };
+        slice(128, false).unwrap();
+        slice(64, true).unwrap();
     }
 
     #[test]

@@ -1,14 +1,21 @@
 //! What the webhook says of an object. Pure.
 
-use std::fmt;
+mod parts;
 
-use dra_kubeletplugin::{ConfigError, DriverName};
-use kube::core::{
-    DynamicObject,
-    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, Operation},
-    response::StatusSummary,
-};
-use serde_json::Value;
+use std::{borrow::Cow, fmt};
+
+use dra_kubeletplugin::{ConfigError, DriverName, parse_parameters};
+use serde_json::{Value, json, value::RawValue};
+
+use parts::{Configs, Opaque, Request, Review, of_claim, of_template};
+
+const REVIEW_VERSION: &str = "admission.k8s.io/v1";
+
+/// Far more than the API server takes (10 KiB, Kubernetes 1.34 to 1.37): what is larger has not come through it.
+const LARGEST_PARAMETERS: usize = 64 << 10;
+
+/// How much of the mistakes is told, in bytes.
+const LONGEST_REFUSAL: usize = 8 << 10;
 
 const GROUP: &str = "resource.k8s.io";
 
@@ -38,74 +45,121 @@ impl Judge {
     /// # Errors
     /// It is no request for a review; the text says why.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Vec<u8>, String> {
-        let review: AdmissionReview<DynamicObject> =
-            serde_json::from_slice(body).map_err(|error| format!("no AdmissionReview: {error}"))?;
-        if review.types.api_version != META_API_VERSION_V1 {
-            let found = review.types.api_version;
-            return Err(format!("an AdmissionReview of {found:?}, not of {META_API_VERSION_V1:?}"));
+        let wrong = |error: serde_json::Error| format!("no AdmissionReview: {error}");
+        let body = text(body);
+        let review: Review<'_> = serde_json::from_str(&body).map_err(wrong)?;
+        if review.api_version != REVIEW_VERSION {
+            let found = review.api_version;
+            return Err(format!("an AdmissionReview of {found:?}, not of {REVIEW_VERSION:?}"));
         }
-        let request: AdmissionRequest<DynamicObject> =
-            review.try_into().map_err(|_| "no request".to_owned())?;
-        let response = AdmissionResponse::from(&request);
-        let response = match self.mistakes(&request) {
-            Ok(mistakes) if mistakes.is_empty() => response,
-            Ok(mistakes) => {
-                tracing::info!(
-                    namespace = request.namespace,
-                    name = request.name,
-                    mistakes = mistakes.join("; "),
-                    "refused"
-                );
-                deny(response, &mistakes.join("; "))
+        let request = review.request.ok_or("no request")?;
+        let refusal = match Place::of(&request) {
+            Ok(place) => {
+                let mistakes = cut(self.mistakes(&request, place).map_err(wrong)?.join("; "));
+                if !mistakes.is_empty() {
+                    let (namespace, name) = (&request.namespace, &request.name);
+                    tracing::info!(?namespace, ?name, mistakes, "refused");
+                }
+                mistakes
             }
             Err(wrong) => {
-                tracing::error!("{wrong}");
-                deny(response, &wrong.to_string())
+                let wrong = wrong.to_string();
+                tracing::error!(wrong, "refused");
+                wrong
             }
         };
-        serde_json::to_vec(&response.into_review()).map_err(|error| error.to_string())
+        Ok(answer(&request.uid, &refusal).to_string().into_bytes())
     }
 
     /// What is wrong with the configuration for the driver, each with the path of the field.
     ///
     /// What an object has had already is let pass: it was stored when nobody looked, and its spec cannot be changed. To
     /// refuse it would keep finalizers from being removed, and so the object from being deleted.
-    fn mistakes(&self, request: &AdmissionRequest<DynamicObject>) -> Result<Vec<String>, WrongObject> {
-        let place = Place::of(request)?;
-        let (Operation::Create | Operation::Update, None, Some(object)) =
-            (&request.operation, &request.sub_resource, &request.object)
+    fn mistakes(&self, request: &Request<'_>, place: Place) -> serde_json::Result<Vec<String>> {
+        let ("CREATE" | "UPDATE", None, Some(object)) =
+            (request.operation.as_str(), &request.sub_resource, request.object)
         else {
             return Ok(Vec::new());
         };
-        let before = request.old_object.as_ref().map(|old| place.configs(old)).unwrap_or_default();
-        let mut mistakes = Vec::new();
-        for (index, config) in place.configs(object).iter().enumerate() {
-            let opaque = &config["opaque"];
-            if opaque["driver"] != self.driver.as_str() || before.iter().any(|old| old["opaque"] == *opaque) {
-                continue;
-            }
-            if let Err(mistake) = (self.validate)(&opaque["parameters"]) {
-                mistakes.push(format!("{}[{index}].opaque.{mistake}", place.path));
-            }
+        let before = request.old_object.map(place.configs).transpose()?.unwrap_or_default();
+        let before: Vec<_> = self.ours(&before).map(|(_, opaque)| parameters(opaque)).collect();
+        let after = (place.configs)(object)?;
+        let new = self.ours(&after).filter(|(_, opaque)| {
+            let written = parameters(opaque);
+            !before.iter().any(|old| is_same(old, written))
+        });
+        let mistakes = new.filter_map(|(index, opaque)| {
+            let mistake = self.mistake(parameters(opaque)).err()?;
+            Some(format!("{}[{index}].opaque.{mistake}", place.path))
+        });
+        Ok(mistakes.collect())
+    }
+
+    /// The configurations for the driver, with their positions.
+    fn ours<'a>(&'a self, configs: &'a Configs<'a>) -> impl Iterator<Item = (usize, &'a Opaque<'a>)> {
+        let opaque = configs.0.iter().enumerate();
+        let opaque = opaque.filter_map(|(index, config)| Some((index, config.opaque.as_ref()?)));
+        opaque.filter(|(_, opaque)| opaque.driver.as_deref() == Some(self.driver.as_str()))
+    }
+
+    fn mistake(&self, written: &str) -> Result<(), ConfigError> {
+        if written.len() > LARGEST_PARAMETERS {
+            let reason = format!("{} bytes, at most {LARGEST_PARAMETERS} are read", written.len());
+            return Err(ConfigError::new("", reason));
         }
-        Ok(mistakes)
+        (self.validate)(&parse_parameters(written)?)
     }
 }
 
-/// As the API server refuses what breaks its own rules.
-fn deny(response: AdmissionResponse, why: &str) -> AdmissionResponse {
-    let mut denied = response.deny(why);
-    denied.result.status = Some(StatusSummary::Failure);
-    denied.result.code = 422;
-    "Invalid".clone_into(&mut denied.result.reason);
-    denied
+/// The body with a question mark for each byte that is no UTF-8: raw JSON of users may hold such, in strings.
+fn text(body: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(body) {
+        return Cow::Borrowed(text);
+    }
+    let mut mended = String::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        mended.push_str(chunk.valid());
+        mended.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Cow::Owned(mended)
+}
+
+fn parameters<'a>(opaque: &Opaque<'a>) -> &'a str {
+    opaque.parameters.map_or("null", RawValue::get)
+}
+
+/// Whether both say the same. A patch on the API server spells an object in another order of keys.
+fn is_same(old: &str, new: &str) -> bool {
+    let read =
+        |json: &str| serde_json::from_str::<Value>(json).ok().filter(|_| json.len() <= LARGEST_PARAMETERS);
+    old == new || read(old).is_some_and(|old| read(new) == Some(old))
+}
+
+/// A refusal is cut where it gets too long for a log and for `kubectl`.
+fn cut(mut mistakes: String) -> String {
+    if mistakes.len() > LONGEST_REFUSAL {
+        let end = (0..=LONGEST_REFUSAL).rev().find(|end| mistakes.is_char_boundary(*end));
+        mistakes.truncate(end.unwrap_or_default());
+        mistakes.push('…');
+    }
+    mistakes
+}
+
+/// As the API server refuses what breaks its own rules. An empty refusal is none.
+fn answer(uid: &str, refusal: &str) -> Value {
+    let mut response = json!({"uid": uid, "allowed": refusal.is_empty()});
+    if !refusal.is_empty() {
+        response["status"] =
+            json!({"status": "Failure", "code": 422, "reason": "Invalid", "message": refusal});
+    }
+    json!({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": response})
 }
 
 /// Where an object has configurations.
 #[derive(Clone, Copy)]
 struct Place {
     path: &'static str,
-    pointer: &'static str,
+    configs: for<'a> fn(&'a RawValue) -> serde_json::Result<Configs<'a>>,
 }
 
 /// The webhook was registered for what it does not know.
@@ -125,22 +179,16 @@ impl fmt::Display for WrongObject {
 }
 
 impl Place {
-    fn of(request: &AdmissionRequest<DynamicObject>) -> Result<Self, WrongObject> {
+    fn of(request: &Request<'_>) -> Result<Self, WrongObject> {
         let resource = &request.resource;
         let known = resource.group == GROUP && VERSIONS.contains(&resource.version.as_str());
         match resource.resource.as_str() {
-            "resourceclaims" if known => {
-                Ok(Self { path: "spec.devices.config", pointer: "/spec/devices/config" })
-            }
+            "resourceclaims" if known => Ok(Self { path: "spec.devices.config", configs: of_claim }),
             "resourceclaimtemplates" if known => {
-                Ok(Self { path: "spec.spec.devices.config", pointer: "/spec/spec/devices/config" })
+                Ok(Self { path: "spec.spec.devices.config", configs: of_template })
             }
             name => Err(WrongObject(format!("{name} of {}/{}", resource.group, resource.version))),
         }
-    }
-
-    fn configs(self, object: &DynamicObject) -> &[Value] {
-        object.data.pointer(self.pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 }
 

@@ -17,5 +17,6 @@ mod program;
 mod release;
 mod show;
 mod stop;
+mod strangers;
 mod two_processes;
 mod webhook;

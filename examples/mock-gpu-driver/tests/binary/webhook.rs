@@ -127,3 +127,63 @@ async fn a_certificate_that_cannot_be_used_is_told_at_the_start() {
     let foreign = run(program(arguments));
     assert!(foreign.error().contains("tls.key"), "{}", foreign.err);
 }
+
+/// The most memory that a process has had, in KiB.
+fn peak(process: &Running) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A review whose object has this beside what is judged, or in a configuration of the driver.
+fn heavy(unit: &str, place: &str) -> Vec<u8> {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": "CREATE", "name": "x", "namespace": "d", "userInfo": {},
+            "resource": {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"},
+            "object": {"metadata": {"name": "x"}, "spec": {"other": "OTHER", "devices": {"config": "CONFIG"}}},
+        },
+    });
+    let many = format!("[{}{}]", unit.repeat(((3 << 20) - 1000) / unit.len()), unit.trim_end_matches(','));
+    let ours = |json: &str| format!(r#"[{{"opaque":{{"driver":"gpu.example.com","parameters":{json}}}}}]"#);
+    let config = match place {
+        "parameters" => ours(&many),
+        "config" => many.clone(),
+        _ => ours("{}"),
+    };
+    let other = if place == "other" { many.as_str() } else { "0" };
+    review.to_string().replace("\"OTHER\"", other).replace("\"CONFIG\"", &config).into_bytes()
+}
+
+/// With a limit of 64 MiB as in the chart it would be killed, and all claims with it.
+#[tokio::test]
+async fn no_review_and_no_number_of_connections_takes_the_memory_of_the_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = Certificate::new();
+    certificate.write(folder.path());
+    let (process, address) = start(folder.path()).await;
+    let client = certificate.client(&address);
+    let send = async |body: Vec<u8>| {
+        let request = Request::post(REVIEW).body(body).unwrap();
+        // Whether it is a review or refused does not matter here.
+        let _ = client.request_text(request).await;
+    };
+    for unit in ["[],", "{\"a\":0},"] {
+        for place in ["other", "config", "parameters"] {
+            futures::future::join_all((0..8).map(|_| send(heavy(unit, place)))).await;
+        }
+    }
+    send(vec![0xff; (3 << 20) - 1]).await;
+    let too_large = Request::post(REVIEW).body(vec![b' '; (3 << 20) + 1]).unwrap();
+    let refused = client.request_text(too_large).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("more than 3145728 bytes"), "{refused}");
+
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+    }
+    assert_eq!(get(&certificate.client(&address), "/readyz").await.unwrap(), "ok\n");
+    assert!(peak(&process) < 64 << 10, "{} KiB", peak(&process));
+}

@@ -14,7 +14,9 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
         "priorityClassName=",
         "resources=null",
     ];
-    const ON: [&str; 10] = [
+    const ON: [&str; 12] = [
+        "networkPolicy.enabled=true",
+        "networkPolicy.metricsPeers[0].namespaceSelector.matchLabels.a=b",
         "gpu.partitions=64",
         "gpu.allowMultipleAllocations=true",
         "gpu.bindingConditions=true",
@@ -40,6 +42,7 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
                 "DaemonSet",
                 "!DeviceClass",
                 "!ResourceQuota",
+                "!NetworkPolicy",
                 "!Role",
                 "!Secret",
                 "!Service",
@@ -47,7 +50,9 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
                 "!ValidatingWebhookConfiguration",
             ],
         ),
-        Case::rendered(&ON, &["DaemonSet", "Deployment"]),
+        Case::rendered(&ON, &["DaemonSet", "Deployment", "NetworkPolicy", "PodDisruptionBudget"]),
+        Case::rendered(&["networkPolicy.enabled=true"], &["NetworkPolicy"]),
+        Case::rendered(&["webhook.replicas=1"], &["Deployment", "!PodDisruptionBudget"]),
         Case::rendered(&["webhook.certificate.source=certManager"], &["Certificate", "Issuer", "!Secret"]),
         Case::rendered(
             &["webhook.certificate.source=certManager", "webhook.certificate.issuerRef.name=ours"],

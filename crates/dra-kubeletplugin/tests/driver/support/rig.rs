@@ -114,6 +114,13 @@ impl Rig {
         self.put(claim)
     }
 
+    /// The same, with configurations of its allocation.
+    pub(crate) fn claim_with_configs(&self, name: &str, results: &[Value], configs: &[Value]) -> ClaimRef {
+        let mut claim = unallocated(name);
+        claim["status"] = json!({"allocation": {"devices": {"results": results, "config": configs}}});
+        self.put(claim)
+    }
+
     /// Stores a claim that has not been allocated.
     pub(crate) fn unallocated_claim(&self, name: &str) -> ClaimRef {
         self.put(unallocated(name))

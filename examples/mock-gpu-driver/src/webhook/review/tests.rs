@@ -156,3 +156,74 @@ fn what_is_no_review_is_an_error() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+/// A body with this JSON in place of the parameters.
+fn with_parameters(review: &Value, json: &str) -> Vec<u8> {
+    review.to_string().replace(r#"{"placeholder":1}"#, json).into_bytes()
+}
+
+fn opaque(driver: &str) -> Value {
+    json!({"opaque": {"driver": driver, "parameters": {"placeholder": 1}}})
+}
+
+#[test]
+fn parameters_of_another_driver_are_not_read_and_a_key_of_ours_that_stands_twice_is_refused() {
+    let create = |driver: &str| request("CREATE", "v1", "resourceclaims", &json!([opaque(driver)]));
+    let judged = |body: &[u8]| -> Value { serde_json::from_slice(&judge().answer(body).unwrap()).unwrap() };
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    for foreign in [r#"{"name":"x\ud800y"}"#, r#"{"a":1,"a":2}"#, deep.as_str()] {
+        let answer = judged(&with_parameters(&create("nic.example.com"), foreign));
+        assert_eq!(answer["response"]["allowed"], true, "{foreign:.40}");
+    }
+    let answer =
+        judged(&with_parameters(&create("gpu.example.com"), r#"{"sharing":{"strategy":1,"strategy":2}}"#));
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert_eq!(
+        message,
+        "spec.devices.config[0].opaque.parameters.sharing.strategy: this key is written twice"
+    );
+}
+
+#[test]
+fn what_is_unchanged_may_be_spelled_otherwise() {
+    let old = request("UPDATE", "v1", "resourceclaims", &json!([opaque("gpu.example.com")]));
+    let mut review = old.clone();
+    review["request"]["oldObject"] = old["request"]["object"].clone();
+    let body = String::from_utf8(with_parameters(&review, r#"{"b":1,"a":2}"#)).unwrap();
+    let other_order = body.replacen(r#"{"b":1,"a":2}"#, r#"{"a":2, "b":1}"#, 1);
+    assert_ne!(body, other_order);
+    for body in [body, other_order] {
+        let answer: Value = serde_json::from_slice(&judge().answer(body.as_bytes()).unwrap()).unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "{body}");
+    }
+}
+
+#[test]
+fn more_configurations_than_the_api_takes_are_no_review() {
+    let review =
+        |count: usize| request("CREATE", "v1", "resourceclaims", &Value::Array(vec![json!({}); count]));
+    assert_eq!(refusal(&review(256)), "");
+    let error = judge().answer(review(257).to_string().as_bytes()).unwrap_err();
+    assert!(error.contains("more than 256 configurations"), "{error}");
+}
+
+#[test]
+fn a_refusal_has_its_limit() {
+    let mut long = opaque("gpu.example.com");
+    long["opaque"]["parameters"] = json!({"apiVersion": "x".repeat(60_000)});
+    let refused = refusal(&request("CREATE", "v1", "resourceclaims", &json!([long])));
+    assert!(refused.len() < 9000 && refused.ends_with('…'), "{}", refused.len());
+    long["opaque"]["parameters"] = json!({"apiVersion": "x".repeat(70_000)});
+    let refused = refusal(&request("CREATE", "v1", "resourceclaims", &json!([long])));
+    assert!(refused.contains("opaque.parameters: 7") && refused.contains("at most 65536"), "{refused}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_let_pass_in_parameters_of_another_driver() {
+    let review = request("CREATE", "v1", "resourceclaims", &json!([opaque("nic.example.com")]));
+    let mut body = with_parameters(&review, r#"{"a":"XY"}"#);
+    let at = body.windows(2).position(|two| two == b"XY").unwrap();
+    body[at..at + 2].copy_from_slice(&[0xff, 0xc3]);
+    let answer: Value = serde_json::from_slice(&judge().answer(&body).unwrap()).unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+}
