@@ -37,12 +37,6 @@ pub(crate) struct Options {
     /// File of NVML, if it is at none of the usual places below the root.
     #[arg(long, env = "NVML_LIBRARY", value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Folder on the host that has `dev` with the device nodes in it.
-    #[arg(long, env = "NVIDIA_DEV_ROOT", value_name = "FOLDER", default_value = "/")]
-    nvidia_dev_root: PathBuf,
-    /// Where this process sees that folder, if it sees it elsewhere.
-    #[arg(long, env = "CONTAINER_DEV_ROOT", value_name = "FOLDER")]
-    container_dev_root: Option<PathBuf>,
     /// Program `nvidia-cdi-hook` on the host, if NVIDIA's toolkit is installed there.
     #[arg(long, env = "NVIDIA_CDI_HOOK_PATH", value_name = "FILE")]
     pub(crate) nvidia_cdi_hook_path: Option<PathBuf>,
@@ -119,9 +113,7 @@ impl Options {
     }
 
     pub(crate) fn nodes(&self) -> Nodes {
-        let on_host = self.nvidia_dev_root.clone();
-        let here = self.container_dev_root.clone().unwrap_or_else(|| on_host.clone());
-        Nodes { here, on_host, proc: self.procfs.clone() }
+        Nodes { proc: self.procfs.clone() }
     }
 }
 

@@ -110,8 +110,11 @@ fn profiles(device: &Device<'_>, gpu_bytes: u64) -> Result<Vec<MigProfile>, Nvml
     let mut found = Vec::new();
     for shape in device.gpu_instance_profiles()? {
         let name = profile_name(&shape, shape.slices, gpu_bytes);
-        if let Some(placements) = supported(device.possible_placements(shape.id))? {
-            found.push(MigProfile { name, shape, placements });
+        // A profile that can be placed nowhere is none, and hides neither the others nor the GPU.
+        match device.possible_placements(shape.id) {
+            Ok(placements) => found.push(MigProfile { name, shape, placements }),
+            Err(error) if error.is_not_supported() || error.is_invalid_argument() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

@@ -81,3 +81,14 @@ fn install_nvidia_smi(rig: &Rig) -> PathBuf {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     ran
 }
+
+#[tokio::test]
+async fn without_the_module_that_cuda_needs_a_claim_says_what_to_run() {
+    let mut machine = two_gpus();
+    machine.without_uvm = true;
+    let rig = Rig::new(&machine, &[]).await;
+    let scheduled = rig.pod("one", "gpu.nvidia.com", "", "").await;
+    let error = rig.prepare(&scheduled.pod).await.unwrap_err();
+    assert!(error.contains("nvidia-uvm") && error.contains("nvidia-modprobe -u -c 0"), "{error}");
+    assert_eq!(rig.books(), [] as [std::path::PathBuf; 0]);
+}

@@ -209,11 +209,13 @@ async fn a_daemon_that_does_not_end_when_it_is_told_to_is_killed() {
 }
 
 #[tokio::test]
-async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_last_sets_the_gpu_back() {
+async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_gpu_keeps_its_compute_mode() {
     let mut gpu = Gpu::new(Model::A100Sxm4_40Gb, 0);
     gpu.mig = true;
     gpu.instances = vec![MigInstance::new("3g.20gb", 0), MigInstance::new("3g.20gb", 4)];
-    let rig = rig(&Machine::new([gpu]), &[]).await;
+    let mut machine = Machine::new([gpu]);
+    machine.log_calls = true;
+    let rig = rig(&machine, &[]).await;
     let devices = rig.devices(&["gpu-0-mig-3g20gb-9-0", "gpu-0-mig-3g20gb-9-4"]).await;
     let mut prepared = Vec::new();
     for name in ["one", "other"] {
@@ -228,8 +230,8 @@ async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_last_sets_the_
         .collect();
     uuids.sort();
     assert_eq!(started, uuids);
+    assert_eq!(rig.calls("nvmlDeviceSetComputeMode"), 0, "a GPU in MIG mode refuses it");
     rig.kubelet.unprepare_pod(&prepared[0]).await.unwrap();
-    assert_eq!(compute_modes(&rig), [EXCLUSIVE]);
     let pid = daemon(&rig).await;
     rig.kubelet.unprepare_pod(&prepared[1]).await.unwrap();
     nothing_is_left(&rig, pid);

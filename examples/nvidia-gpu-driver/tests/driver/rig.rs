@@ -67,7 +67,6 @@ impl Rig {
         let kubelet = Kubelet::builder(folders.kubelet()).start();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let rig = Self { api, kubelet, fake, _served: served, folders, options, process: None };
-        rig.make_device_nodes(machine);
         rig.make_sysfs(machine);
         rig
     }
@@ -100,7 +99,6 @@ impl Rig {
     pub(crate) fn machine_options(&self) -> Vec<String> {
         let options = [
             ("--nvidia-driver-root", self.root()),
-            ("--nvidia-dev-root", self.folders.root().join("devices")),
             ("--sysfs", self.folders.root().join("sys")),
             ("--procfs", self.fake.path().join("proc")),
             ("--shm-root", self.shm()),
@@ -244,6 +242,12 @@ impl Rig {
         let _ = fs::remove_file(self.fake.path().join("hardware.json"));
     }
 
+    /// How often a function of NVML was called; only if the machine logs calls.
+    pub(crate) fn calls(&self, function: &str) -> usize {
+        assert!(self.fake.machine().unwrap().log_calls, "the machine does not log calls");
+        self.fake.count(function).unwrap()
+    }
+
     /// What calls of NVML have done to each GPU: the file of the stand-in.
     pub(crate) fn hardware(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.fake.path().join("hardware.json")).unwrap_or_default();
@@ -333,18 +337,6 @@ impl Rig {
     pub(crate) fn books(&self) -> Vec<PathBuf> {
         let records = self.data().join("claims");
         files_below(&records).into_iter().chain(files_below(&self.folders.cdi())).collect()
-    }
-
-    /// Links to a device that every machine has: nobody has to be root.
-    fn make_device_nodes(&self, machine: &Machine) {
-        let dev = self.folders.root().join("devices/dev");
-        fs::create_dir_all(dev.join("nvidia-caps")).unwrap();
-        let own = machine.gpus.iter().map(|gpu| format!("nvidia{}", gpu.minor()));
-        let common = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(str::to_owned);
-        let capabilities = (1..300).map(|number| format!("nvidia-caps/nvidia-cap{number}"));
-        for node in own.chain(common).chain(capabilities) {
-            symlink("/dev/null", dev.join(node)).unwrap();
-        }
     }
 
     /// The first two GPUs are below one root complex, and each further two below another.

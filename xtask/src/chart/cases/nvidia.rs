@@ -14,9 +14,8 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
         "affinity=null",
         "tolerations=null",
     ];
-    const ON: [&str; 11] = [
+    const ON: [&str; 10] = [
         "nvidiaDriverRoot=/home/kubernetes/bin/nvidia",
-        "nvidiaDevRoot=/",
         "nvidiaCDIHookPath=/usr/bin/nvidia-cdi-hook",
         "dynamicMig=true",
         "passthrough=true",
@@ -44,7 +43,7 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
             ],
         ),
         Case::rendered(&ON, &["DaemonSet"]),
-        Case::rendered(&["deviceClasses.extendedResourceName="], &["DeviceClass"]),
+        Case::rendered(&["deviceClasses.extendedResourceName=nvidia.com/gpu"], &["DeviceClass"]),
         Case::refused(&["nvidiaDriverRoot=run/nvidia"], &["nvidiaDriverRoot"]),
         Case::refused(&["nvidiaDriverRoot=/run/nvidia/"], &["nvidiaDriverRoot"]),
         Case::refused(&["dynamicMig=maybe"], &["dynamicMig"]),

@@ -14,20 +14,12 @@ gpu.nvidia.com
 {{ .Values.nvidiaDriverRoot | default "/" }}
 {{- end }}
 
-{{- define "nvidia.devRoot" -}}
-{{ .Values.nvidiaDevRoot | default (include "nvidia.driverRoot" .) }}
-{{- end }}
-
 {{/* Environment variables of the driver's container, beside those that all drivers have. */}}
 {{- define "driver.env" -}}
 - name: NVIDIA_DRIVER_ROOT
   value: {{ include "nvidia.driverRoot" . }}
 - name: CONTAINER_DRIVER_ROOT
   value: /driver-root
-- name: NVIDIA_DEV_ROOT
-  value: {{ include "nvidia.devRoot" . }}
-- name: CONTAINER_DEV_ROOT
-  value: {{ eq (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) | ternary "/driver-root" "/dev-root" }}
 {{- with .Values.nvidiaCDIHookPath }}
 - name: NVIDIA_CDI_HOOK_PATH
   value: {{ . }}
@@ -69,19 +61,12 @@ where they are. NVIDIA's driver may be installed later, and be mounted then. */}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
 # MPS's daemons and their containers share memory here.
 - {name: shm, mountPath: /dev/shm}
-{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
-- {name: dev, mountPath: /dev-root/dev, readOnly: true, mountPropagation: HostToContainer}
-{{- end }}
 {{- end }}
 {{- define "driver.volumes" -}}
 - name: driver-root
   hostPath: {path: {{ include "nvidia.driverRoot" . }}, type: DirectoryOrCreate}
 - name: shm
   hostPath: {path: /dev/shm, type: Directory}
-{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
-- name: dev
-  hostPath: {path: {{ include "nvidia.devRoot" . | trimSuffix "/" }}/dev, type: DirectoryOrCreate}
-{{- end }}
 {{- end }}
 
 {{/* What the driver may do with the API, beside what all drivers may: nothing. */}}
