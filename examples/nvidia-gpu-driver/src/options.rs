@@ -57,8 +57,12 @@ pub(crate) struct Options {
     /// XIDs that only inform, beside those that applications cause: 13, 31, 43, 45, 68 and 109.
     #[arg(long, env = "ADDITIONAL_XIDS_TO_IGNORE", value_name = "XID,…", value_delimiter = ',')]
     pub(crate) additional_xids_to_ignore: Vec<u64>,
-    /// After how many seconds without another one an XID is forgotten; without this only after the GPU was lost, or the
-    /// driver loaded anew.
+    /// Wait for errors that GPUs report. NVML stays open for it; without it NVML is open only while it is needed, and devices
+    /// are not monitored.
+    #[arg(long, env = "HEALTH", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) health: bool,
+    /// After how many seconds without another one an XID is forgotten; without this only after a reset of the GPU, a start of
+    /// the machine, or a new load of NVIDIA's driver.
     #[arg(long, env = "FORGIVE_XIDS_AFTER", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) forgive_xids_after: Option<Duration>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.

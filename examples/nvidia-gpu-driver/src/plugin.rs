@@ -109,7 +109,7 @@ impl DriverPlugin for NvidiaGpus {
         }
         match self.edits(&wanted, Access::Look).await {
             Ok(edits) => Ok(given(&wanted, &edits) == state.given),
-            Err(error) if is_without_hardware(&error) => Ok(true),
+            Err(error) if cannot_look(&error) => Ok(true),
             Err(error) => {
                 let (claim, error) = (claim.claim_ref(), format!("{error:#}"));
                 tracing::warn!(%claim, error, "a claim is not as it was prepared");
@@ -304,6 +304,12 @@ fn to_undo(wanted: &[Wanted]) -> State {
         }
     }
     state
+}
+
+/// Whether nothing can be known now of what a claim has.
+fn cannot_look(error: &anyhow::Error) -> bool {
+    let cannot_look = |error: &HardwareError| error.is_without_hardware() || error.is_released();
+    error.downcast_ref().is_some_and(cannot_look)
 }
 
 fn is_without_hardware(error: &anyhow::Error) -> bool {

@@ -197,6 +197,12 @@ impl Device<'_> {
         Err(bad_answer(function, "more processes than can be listed"))
     }
 
+    /// Whether both are handles of the same device. The library gives a GPU one handle as long as it is open.
+    #[must_use]
+    pub fn is_same(&self, other: &Device<'_>) -> bool {
+        self.handle == other.handle
+    }
+
     /// The MIG device of this index. The indices have gaps.
     ///
     /// # Errors

@@ -12,6 +12,8 @@ pub(crate) struct Reading {
     pub(crate) gpus: Vec<Gpu>,
     /// GPUs that do not answer, by their place in NVML's list. They do not keep the others from being offered.
     pub(crate) broken: Vec<(u32, NvmlError)>,
+    /// What NVML says that GPUs take to be well again, by UUID: nothing is 0. It can tell since driver 570.
+    pub(crate) recovery: Vec<(String, u32)>,
 }
 
 /// Reads all GPUs. Where partitions are made as claims ask for them, only those that no claim has are told of.
@@ -31,7 +33,12 @@ pub(crate) fn read(
     };
     let mut reading = Reading::default();
     for index in 0..library.device_count()? {
-        match library.device(index).and_then(|device| system.gpu(index, &device)) {
+        let read = library.device(index).and_then(|device| {
+            let gpu = system.gpu(index, &device)?;
+            reading.recovery.extend(device.recovery_action().ok().map(|action| (gpu.uuid.clone(), action)));
+            Ok(gpu)
+        });
+        match read {
             Ok(gpu) => reading.gpus.push(gpu),
             Err(error) => reading.broken.push((index, error)),
         }

@@ -109,6 +109,20 @@ impl Rig {
             .collect()
     }
 
+    /// Gives an option another value from the next start on.
+    pub(crate) fn set_option(&mut self, option: &str, value: &str) {
+        let place = self.options.iter().position(|one| one == option).unwrap();
+        value.clone_into(&mut self.options[place + 1]);
+    }
+
+    /// The device that the claim of this name has.
+    pub(crate) fn allocated_device(&self, claim: &str) -> String {
+        let claims = self.api.list::<ResourceClaim>();
+        let claim = claims.iter().find(|one| one.metadata.name.as_deref() == Some(claim)).unwrap();
+        let claim = serde_json::to_value(claim).unwrap();
+        claim["status"]["allocation"]["devices"]["results"][0]["device"].as_str().unwrap().to_owned()
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -294,22 +308,25 @@ impl Rig {
         self.fake.change(|machine| machine.gpus.iter_mut().for_each(|gpu| gpu.processes.clear())).unwrap();
     }
 
-    /// Unloads the kernel's driver, which forgets partitions, changes the machine and loads it again.
+    /// Asks the running driver to close NVML (`release`), or to open it again (`resume`), as an operator does.
+    pub(crate) async fn gpus(&self, what: &str) {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_nvidia-gpu-driver"));
+        command.env_clear().args(["gpus", what, "--kubelet-root"]).arg(self.folders.kubelet());
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}; the log:\n{}", self.log());
+    }
+
+    /// Unloads the kernel's driver, which forgets partitions and is refused while NVML is open; changes the machine and loads
+    /// it again.
     pub(crate) async fn reload_driver(&self, change: impl FnOnce(&mut Machine)) {
-        let (machine, aside) = (self.fake.path().join("machine.json"), self.fake.path().join("aside"));
-        fs::rename(&machine, &aside).unwrap();
-        let lost = |api: &ApiServer| {
-            let devices = devices(api);
-            let is_lost = |device: &Value| device["taints"][0]["key"] == "gpu.nvidia.com/gpu-lost";
-            (!devices.is_empty() && devices.iter().all(is_lost)).then_some(())
-        };
-        self.api.wait_until("all GPUs lost", PATIENCE, lost).await.unwrap();
-        fs::rename(&aside, &machine).unwrap();
+        self.gpus("release").await;
+        self.fake.unload().unwrap();
+        self.fake.load().unwrap();
         self.fake.change(change).unwrap();
-        self.fake.reboot().unwrap();
+        self.gpus("resume").await;
         let back =
             |api: &ApiServer| devices(api).iter().all(|device| device["taints"].is_null()).then_some(());
-        self.api.wait_until("no GPU lost", PATIENCE, back).await.unwrap();
+        self.api.wait_until("no GPU released", PATIENCE, back).await.unwrap();
     }
 
     /// Removes the records of claims, as no program would.

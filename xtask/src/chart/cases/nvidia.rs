@@ -14,12 +14,13 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
         "affinity=null",
         "tolerations=null",
     ];
-    const ON: [&str; 10] = [
+    const ON: [&str; 11] = [
         "nvidiaDriverRoot=/home/kubernetes/bin/nvidia",
         "nvidiaCDIHookPath=/usr/bin/nvidia-cdi-hook",
         "dynamicMig=true",
         "passthrough=true",
         "checkProcesses=false",
+        "health=false",
         "additionalXidsToIgnore={94,95}",
         "forgiveXidsAfter=3600",
         "log.format=json",

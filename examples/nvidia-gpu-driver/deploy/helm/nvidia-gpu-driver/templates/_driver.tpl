@@ -32,6 +32,10 @@ gpu.nvidia.com
 - name: CHECK_PROCESSES
   value: {{ .Values.checkProcesses | quote }}
 {{- end }}
+{{- if kindIs "bool" .Values.health }}
+- name: HEALTH
+  value: {{ .Values.health | quote }}
+{{- end }}
 {{- with .Values.pollInterval }}
 - name: POLL_INTERVAL
   value: {{ . | quote }}
