@@ -230,8 +230,8 @@ mod tests {
     }
 
     /// One of which NVML did not tell the place.
-    fn part(gpu_instance: u32) -> Option<Part> {
-        Some(Part { gpu_instance, place: None })
+    fn part(gpu_instance: u32) -> Part {
+        Part { gpu_instance, place: None }
     }
 
     const MIG: &str = "gpu-0-mig-1g5gb-19-2";
@@ -253,11 +253,11 @@ mod tests {
     #[test]
     fn an_error_of_one_instance_taints_nothing_else() {
         let mut health = Health::new([], None, BTreeMap::new());
-        health.xid(&a100().uuid, 79, part(8), SystemTime::now());
+        health.xid(&a100().uuid, 79, Some(part(8)), SystemTime::now());
         let place = Some((19, 2));
         health.xid(&h100().uuid, 79, Some(Part { gpu_instance: 9, place }), SystemTime::now());
         assert_eq!(told(&health), []);
-        health.xid(&a100().uuid, 79, part(9), SystemTime::now());
+        health.xid(&a100().uuid, 79, Some(part(9)), SystemTime::now());
         assert_eq!(told(&health), [(MIG.to_owned(), vec![xid_taint(79, TaintEffect::NoSchedule)])]);
     }
 
@@ -274,7 +274,7 @@ mod tests {
         health.xid(&gpu.uuid, 94, Some(Part { gpu_instance: 9, place: Some((19, 2)) }), SystemTime::now());
         assert_eq!(tainted(&health), ["gpu-1-mig-1g5gb-19-2"]);
         health.reset();
-        health.xid(&gpu.uuid, 94, part(9), SystemTime::now());
+        health.xid(&gpu.uuid, 94, Some(part(9)), SystemTime::now());
         assert_eq!(tainted(&health).len(), 9, "which one it was nobody knows");
     }
 

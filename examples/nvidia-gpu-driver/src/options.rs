@@ -46,9 +46,9 @@ pub(crate) struct Options {
     /// The kernel's files about processes and drivers.
     #[arg(long, env = "PROCFS", value_name = "FOLDER", default_value = "/proc")]
     procfs: PathBuf,
-    /// For tests: a folder that stands for the one of shared memory. Daemons of MPS have no view of their own then.
-    #[arg(long, env = "SHM_ROOT", value_name = "FOLDER", default_value = "/dev/shm")]
-    pub(crate) shm_root: PathBuf,
+    /// For tests without root: daemons of MPS see what all see, and shared memory is a plain folder.
+    #[arg(long, env = "MPS_WITHOUT_MOUNTS", hide = true)]
+    pub(crate) mps_without_mounts: bool,
     #[command(flatten)]
     pub(crate) devices: DeviceOptions,
     /// How often to look which GPUs there are, in seconds.

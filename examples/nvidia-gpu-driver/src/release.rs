@@ -44,7 +44,7 @@ impl Release {
 
     /// Asks, and waits until it is done.
     fn request(&self, patience: Duration) -> anyhow::Result<()> {
-        let folder = self.request.parent().unwrap_or(Path::new("/"));
+        let folder = self.request.parent().unwrap_or_else(|| Path::new("/"));
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         remove(&self.done).with_context(|| format!("removing {}", self.done.display()))?;
         fs::write(&self.request, "").with_context(|| format!("writing {}", self.request.display()))?;

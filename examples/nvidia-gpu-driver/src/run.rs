@@ -12,7 +12,7 @@ use crate::{
     health::{Health, Kept},
     inventory::Inventory,
     made::{Made, boot_id},
-    mps::Mps,
+    mps::{Mps, Views},
     node::{Node, Offered, Place, Watching},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
@@ -35,7 +35,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         .with_context(|| format!("looking in {} for partitions that were made", data.display()))?;
     let kept =
         Kept::open(&data, &boot_id(options.boot_id.as_deref()).context("reading the kernel's boot ID")?);
-    let mps = Mps::new(&records.0, &options.shm_root, options.driver_root(), hardware.clone());
+    let views = if options.mps_without_mounts { Views::Shared } else { Views::Own };
+    let mps = Mps::new(&records.0, views, options.driver_root(), hardware.clone());
     let plugin = NvidiaGpus {
         inventory,
         hardware: hardware.clone(),

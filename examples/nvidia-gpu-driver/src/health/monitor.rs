@@ -74,7 +74,9 @@ impl Monitor {
         while self.is_wanted(library) {
             let is_stale = match listening.events.wait(WAIT) {
                 Ok(event) => {
-                    event.iter().for_each(|event| self.event(event, &listening.gpus));
+                    if let Some(event) = event {
+                        self.event(&event, &listening.gpus);
+                    }
                     self.gpus.has_changed().unwrap_or_default()
                 }
                 Err(error) => {

@@ -101,12 +101,10 @@ impl Rig {
             ("--nvidia-driver-root", self.root()),
             ("--sysfs", self.folders.root().join("sys")),
             ("--procfs", self.fake.path().join("proc")),
-            ("--shm-root", self.shm()),
         ];
-        options
-            .iter()
-            .flat_map(|(option, value)| [(*option).to_owned(), value.display().to_string()])
-            .collect()
+        let options =
+            options.iter().flat_map(|(option, value)| [(*option).to_owned(), value.display().to_string()]);
+        options.chain(["--mps-without-mounts".to_owned()]).collect()
     }
 
     /// Gives an option another value from the next start on.
@@ -156,11 +154,6 @@ impl Rig {
     /// The root of NVIDIA's driver.
     pub(crate) fn root(&self) -> PathBuf {
         self.folders.root().join("root")
-    }
-
-    /// What stands for `/dev/shm`.
-    pub(crate) fn shm(&self) -> PathBuf {
-        self.folders.root().join("shm")
     }
 
     /// Where the driver has what it keeps.

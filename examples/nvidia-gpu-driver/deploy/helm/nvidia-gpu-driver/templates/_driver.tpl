@@ -63,14 +63,18 @@ hostPID: true
 where they are. NVIDIA's driver may be installed later, and be mounted then. */}}
 {{- define "driver.volumeMounts" -}}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
-# MPS's daemons and their containers share memory here.
-- {name: shm, mountPath: /dev/shm}
+# Shared memory of MPS's daemons is mounted below here, for containers to have it too.
+- {name: mps, mountPath: {{ .Values.kubeletRoot }}/plugins/{{ include "driver.driverName" . }}/mps, mountPropagation: Bidirectional}
+# Daemons of MPS leave the container's control group, so that they outlive the pod.
+- {name: cgroups, mountPath: /sys/fs/cgroup}
 {{- end }}
 {{- define "driver.volumes" -}}
 - name: driver-root
   hostPath: {path: {{ include "nvidia.driverRoot" . }}, type: DirectoryOrCreate}
-- name: shm
-  hostPath: {path: /dev/shm, type: Directory}
+- name: mps
+  hostPath: {path: {{ .Values.kubeletRoot }}/plugins/{{ include "driver.driverName" . }}/mps, type: DirectoryOrCreate}
+- name: cgroups
+  hostPath: {path: /sys/fs/cgroup, type: Directory}
 {{- end }}
 
 {{/* What the driver may do with the API, beside what all drivers may: nothing. */}}
