@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(tainted(&health), ["gpu-1-mig-1g5gb-19-2"]);
         health.reset();
         health.xid(&gpu.uuid, 94, Some(part(9)), SystemTime::now());
-        assert_eq!(tainted(&health).len(), 9, "which one it was nobody knows");
+        assert_eq!(tainted(&health).len(), 9, "which one it was is not known");
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub(crate) struct Options {
     /// File of NVML, if it is at none of the usual places below the root.
     #[arg(long, env = "NVML_LIBRARY", value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Program `nvidia-cdi-hook` on the host, if NVIDIA's toolkit is installed there.
+    /// Program `nvidia-cdi-hook` of NVIDIA's toolkit on the host, 1.17.8 or later, if it is at none of the usual places below
+    /// the driver's root.
     #[arg(long, env = "NVIDIA_CDI_HOOK_PATH", value_name = "FILE")]
     pub(crate) nvidia_cdi_hook_path: Option<PathBuf>,
     /// The kernel's files about devices.
@@ -117,7 +118,7 @@ impl Options {
     }
 
     pub(crate) fn nodes(&self) -> Nodes {
-        Nodes { proc: self.procfs.clone() }
+        Nodes { proc: self.procfs.clone(), sysfs: self.sysfs.clone() }
     }
 }
 

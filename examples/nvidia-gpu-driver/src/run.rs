@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    cdi::CdiHook,
     hardware::Hardware,
     health::{Health, Kept},
     inventory::Inventory,
@@ -37,6 +38,12 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         Kept::open(&data, &boot_id(options.boot_id.as_deref()).context("reading the kernel's boot ID")?);
     let views = if options.mps_without_mounts { Views::Shared } else { Views::Own };
     let mps = Mps::new(&records.0, views, options.driver_root(), hardware.clone());
+    if CdiHook::find(options.nvidia_cdi_hook_path.as_deref(), &options.driver_root()).is_none() {
+        tracing::warn!(
+            "no nvidia-cdi-hook below the root of NVIDIA's driver: containers' lists of libraries stay as their images have \
+             them; install nvidia-container-toolkit-base on the node, or name the program by --nvidia-cdi-hook-path"
+        );
+    }
     let plugin = NvidiaGpus {
         inventory,
         hardware: hardware.clone(),

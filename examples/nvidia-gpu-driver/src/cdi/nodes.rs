@@ -20,10 +20,11 @@ const MODESET: u32 = 254;
 /// What `nvidia-modprobe` gives nodes unless the module's parameters say otherwise.
 const USUAL_MODE: u32 = 0o666;
 
-/// The kernel's files about drivers: `/proc`, or a stand-in.
+/// The kernel's files about drivers and devices: `/proc` and `/sys`, or stand-ins.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     pub(crate) proc: PathBuf,
+    pub(crate) sysfs: PathBuf,
 }
 
 impl Nodes {
@@ -83,6 +84,25 @@ impl Nodes {
             let access = Access { mode: field(&text, "DeviceFileMode").unwrap_or(USUAL_MODE), gid: None };
             Ok(edits.device_node(access.node(&format!("nvidia-caps/nvidia-cap{number}"), major, number)))
         })
+    }
+
+    /// The nodes of the kernel's graphics interface for the GPU at this address: names below `/dev/dri`, as sysfs lists them.
+    /// A GPU without the module for it has none.
+    pub(crate) fn of_graphics(&self, pci: &str) -> (Vec<String>, ContainerEdits) {
+        let folder = self.sysfs.join("bus/pci/devices").join(pci).join("drm");
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let found = entries.filter_map(|entry| {
+            let numbers = fs::read_to_string(entry.path().join("dev")).ok()?;
+            let (major, minor) = numbers.trim().split_once(':')?;
+            Some((entry.file_name().into_string().ok()?, major.parse().ok()?, minor.parse().ok()?))
+        });
+        let mut found: Vec<(String, u32, u32)> = found.collect();
+        found.sort();
+        let access = Access { mode: USUAL_MODE, gid: None };
+        let edits = found.iter().fold(ContainerEdits::new(), |edits, (name, major, minor)| {
+            edits.device_node(access.node(&format!("dri/{name}"), *major, *minor))
+        });
+        (found.into_iter().map(|(name, ..)| name).collect(), edits)
     }
 
     /// Major numbers of character devices, by name.
@@ -155,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("driver/nvidia")).unwrap();
         fs::write(folder.path().join("devices"), devices).unwrap();
-        let nodes = Nodes { proc: folder.path().to_owned() };
+        let nodes = Nodes { proc: folder.path().to_owned(), sysfs: folder.path().join("sys") };
         (folder, nodes)
     }
 
@@ -184,6 +204,23 @@ mod tests {
         let edits = nodes.of_gpu(0).unwrap();
         assert_eq!(told(&edits)[4], ("/dev/nvidia-modeset", 195, 254, 0o660));
         assert!(edits.device_nodes.iter().all(|node| node.gid == Some(44)));
+    }
+
+    #[test]
+    fn the_nodes_for_graphics_are_those_that_sysfs_lists() {
+        let (folder, nodes) = nodes(DEVICES);
+        assert_eq!(nodes.of_graphics("0000:65:00.0"), (Vec::new(), ContainerEdits::new()));
+        for (name, numbers) in [("card1", "226:1\n"), ("renderD128", "226:128\n")] {
+            let place = folder.path().join("sys/bus/pci/devices/0000:65:00.0/drm").join(name);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("dev"), numbers).unwrap();
+        }
+        let (names, edits) = nodes.of_graphics("0000:65:00.0");
+        assert_eq!(names, ["card1", "renderD128"]);
+        assert_eq!(
+            told(&edits),
+            [("/dev/dri/card1", 226, 1, 0o666), ("/dev/dri/renderD128", 226, 128, 0o666)]
+        );
     }
 
     #[test]

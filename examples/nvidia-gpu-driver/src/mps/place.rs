@@ -121,7 +121,7 @@ impl Place {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)?;
         }
-        // It may be somebody's who is not allowed to make groups; an empty one costs nothing.
+        // There is none where this process may not make groups, and an empty one costs nothing.
         let _ = fs::remove_dir(self.group());
         fs::remove_file(&self.book)
     }

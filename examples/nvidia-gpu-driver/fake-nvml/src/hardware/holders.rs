@@ -12,7 +12,7 @@ const UNLOADED: &str = "machine.unloaded";
 
 impl Folder {
     /// As `nvidia-smi --gpu-reset`: the GPU is as after a start of the driver, and a pending MIG mode counts. Refused while a
-    /// program has the GPU open, be it NVML alone (NVIDIA/gpu-operator issue 118, NVIDIA/mig-parted issue 181).
+    /// program has the GPU open, even if only NVML (NVIDIA/gpu-operator issue 118, NVIDIA/mig-parted issue 181).
     ///
     /// # Errors
     ///
