@@ -52,7 +52,7 @@ async fn accepted(cx: &Context) -> Result<()> {
     let mut sources = Vec::new();
     collect(Path::new(WORKSPACE), Path::new(""), &mut sources)?;
     sources.push(rendered(cx, &MOCK, "gpu.bindingConditions=true").await?);
-    sources.push(rendered(cx, &NVIDIA, "nvidiaDevRoot=/x").await?);
+    sources.push(rendered(cx, &NVIDIA, "nvidiaDriverRoot=/x").await?);
     allow_admin_access(cx).await?;
     let (mut count, minor) = (0, cx.minor()?);
     let (mut wrong, mut unknown, mut missed) = (Vec::new(), Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -31,7 +31,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 
 /// The daemon outlives the driver, which is killed while the pod runs.
 async fn shared(cx: &Context) -> Result<()> {
-    let (root, devices) = (cx.scratch.join("root"), cx.scratch.join("devices"));
+    let root = cx.scratch.join("root");
     let fake = Folder::create(cx.scratch.join("fake"), &Machine::new([Gpu::new(Model::L4, 0)]))?;
     fake.install(root.join("usr/lib64"))?;
     let programs = root.join("usr/bin");
@@ -40,12 +40,8 @@ async fn shared(cx: &Context) -> Result<()> {
     fs::write(&program, MPS_CONTROL)?;
     fs::set_permissions(&program, Permissions::from_mode(0o755))?;
     fs::write(programs.join("signs"), "")?;
-    fs::create_dir_all(devices.join("dev"))?;
-    for node in ["nvidia0", "nvidiactl"] {
-        symlink("/dev/null", devices.join("dev").join(node))?;
-    }
     cx.apply(CLASSES).await?;
-    let driver = start(cx, &root, &devices)?;
+    let driver = start(cx, &root, &fake)?;
     cx.wait_devices(DRIVER, 1, RUNNING_WITHIN).await?;
     claim(cx).await?;
     let script = "env; cat /dev/shm/mps-sign; cat /tmp/nvidia-mps/control; echo ' (end)'; exec sleep 3600";
@@ -69,7 +65,7 @@ async fn shared(cx: &Context) -> Result<()> {
     ensure!(daemons.len() == 2 && daemons[0] == daemons[1], "the containers see the daemons {daemons:?}");
     let arguments = PathBuf::from(format!("/proc/{}/cmdline", daemons[0]));
     driver.kill().await?;
-    start(cx, &root, &devices)?;
+    start(cx, &root, &fake)?;
     cx.delete_pod("pod", SETTLED_WITHIN).await?;
     gpu::nothing_left().await?;
     ensure!(!arguments.exists(), "the daemon {} is left", daemons[0]);
@@ -89,10 +85,10 @@ async fn shared(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-fn start(cx: &Context, root: &Path, devices: &Path) -> Result<crate::driver::Driver> {
+fn start(cx: &Context, root: &Path, fake: &Folder) -> Result<crate::driver::Driver> {
     let path = |path: &Path| path.to_str().map(str::to_owned).context("a scratch folder that is not UTF-8");
-    let (root, devices) = (path(root)?, path(devices)?);
-    let options = ["--nvidia-driver-root", &root, "--nvidia-dev-root", &devices, "--poll-interval", "1"];
+    let (root, proc) = (path(root)?, path(&fake.path().join("proc"))?);
+    let options = ["--nvidia-driver-root", &root, "--procfs", &proc, "--poll-interval", "1"];
     cx.start_program(&std::env::current_exe()?.with_file_name("nvidia-gpu-driver"), &options)
 }
 

@@ -30,7 +30,8 @@ pub(crate) enum Use {
 pub(crate) struct VfioUse {
     /// By IOMMUFD where the kernel has it.
     pub(crate) prefer_iommufd: bool,
-    /// Whether the container gets the node of the kernel's interface too, beside that of the GPU.
+    /// Whether the container gets the node of the kernel's interface too, beside that of the GPU. Off unless asked for, as in
+    /// the Go driver.
     pub(crate) api_device: bool,
 }
 
@@ -222,7 +223,7 @@ impl VfioDeviceConfig {
     fn how(&self) -> Use {
         let iommu = self.iommu.as_ref();
         let policy = iommu.and_then(|iommu| iommu.backend_policy).unwrap_or(BackendPolicy::LegacyOnly);
-        let api_device = iommu.and_then(|iommu| iommu.enable_api_device).unwrap_or(true);
+        let api_device = iommu.and_then(|iommu| iommu.enable_api_device).unwrap_or(false);
         Use::Vfio(VfioUse { prefer_iommufd: policy == BackendPolicy::PreferIommuFD, api_device })
     }
 }
@@ -300,9 +301,9 @@ mod tests {
             VfioDeviceConfig::decode(&object).map(|config| config.how()).map_err(|error| error.to_string())
         };
         let usage = |prefer_iommufd, api_device| Ok(Use::Vfio(VfioUse { prefer_iommufd, api_device }));
-        assert_eq!(vfio(&Value::Null), usage(false, true));
-        let asked = json!({"backendPolicy": "PreferIommuFD", "enableAPIDevice": false});
-        assert_eq!(vfio(&asked), usage(true, false));
+        assert_eq!(vfio(&Value::Null), usage(false, false), "the Go driver's default");
+        let asked = json!({"backendPolicy": "PreferIommuFD", "enableAPIDevice": true});
+        assert_eq!(vfio(&asked), usage(true, true));
         let error = vfio(&json!({"backendPolicy": "Any"})).unwrap_err();
         assert!(error.starts_with("parameters.iommu.backendPolicy: unknown variant"), "{error}");
     }

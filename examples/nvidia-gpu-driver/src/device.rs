@@ -19,9 +19,6 @@ pub(crate) fn whole(gpu: &Gpu, with_counters: bool) -> Result<Device, InvalidNam
     let mut device = Device::named(&format!("gpu-{}", gpu.minor))?
         .try_attribute("type", "gpu")?
         .try_attribute("uuid", AttributeValue::cut(&gpu.uuid))?;
-    if let Some(mode) = gpu.addressing_mode {
-        device = device.try_attribute("addressingMode", mode)?;
-    }
     device = inherited(device, gpu)?;
     if with_counters {
         for (capacity, amount) in most(gpu) {
@@ -121,6 +118,9 @@ fn inherited(device: Device, gpu: &Gpu) -> Result<Device, InvalidName> {
     if major >= 0 && minor >= 0 {
         let capability = AttributeValue::version(format!("{major}.{minor}.0"));
         device = device.try_attribute("cudaComputeCapability", capability)?;
+    }
+    if let Some(mode) = gpu.addressing_mode {
+        device = device.try_attribute("addressingMode", mode)?;
     }
     if let Some(version) = AttributeValue::version_from(&gpu.driver_version) {
         device = device.try_attribute("driverVersion", version)?;

@@ -60,6 +60,21 @@ impl DriverRoot {
         first_file("NVML library", usual.chain([self.here.join(LIBRARY)]))
     }
 
+    /// Folders that may have libraries of the driver, that of NVML first, each once: some systems have one under two names.
+    pub(crate) fn library_folders(&self, library: &Path) -> Vec<PathBuf> {
+        let usual = LIBRARY_FOLDERS.iter().map(|folder| self.here.join(folder));
+        let (mut folders, mut seen) = (Vec::new(), Vec::new());
+        for folder in library.parent().map(Path::to_owned).into_iter().chain(usual) {
+            if let Ok(real) = std::fs::canonicalize(&folder)
+                && !seen.contains(&real)
+            {
+                seen.push(real);
+                folders.push(folder);
+            }
+        }
+        folders
+    }
+
     /// A program of the driver, such as `nvidia-smi`.
     ///
     /// # Errors

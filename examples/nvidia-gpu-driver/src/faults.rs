@@ -242,3 +242,19 @@ fn a_library_that_lacks_a_function_loads_and_only_its_calls_fail() {
     let error = Library::open(Path::new("/etc/hostname")).unwrap_err().to_string();
     assert!(error.contains("/etc/hostname"), "{error}");
 }
+
+#[test]
+fn a_profile_whose_placements_are_refused_hides_neither_its_gpu_nor_the_18th_profile() {
+    let bench = Bench::new();
+    bench
+        .fake
+        .change(|machine| {
+            machine.gpus[1].unplaceable = vec![15];
+            machine.gpus[1].newest_profile = true;
+        })
+        .unwrap();
+    let reading = bench.read();
+    assert_eq!((reading.gpus.len(), reading.broken.len()), (2, 0), "{:?}", reading.broken);
+    let names: Vec<&str> = reading.gpus[1].profiles.iter().map(|profile| profile.name.as_str()).collect();
+    assert!(!names.contains(&"1g.20gb") && names.contains(&"3g.40gb+gfx"), "{names:?}");
+}

@@ -30,9 +30,8 @@ impl Made {
     /// # Errors
     /// The kernel does not say which boot this is, or what is left cannot be removed.
     pub(crate) fn open(data: &Path, boot_id: Option<&str>) -> io::Result<Self> {
-        let boot_id = boot_id.map_or_else(|| fs::read_to_string(BOOT_ID), |id| Ok(id.to_owned()))?;
         let all = data.join("partitions");
-        let folder = all.join(boot_id.trim());
+        let folder = all.join(self::boot_id(boot_id)?);
         for earlier in entries(&all)?.into_iter().filter(|earlier| *earlier != folder) {
             fs::remove_dir_all(earlier)?;
         }
@@ -76,6 +75,15 @@ impl Made {
     fn file(&self, partition: &Partition) -> PathBuf {
         self.folder.join(&partition.device)
     }
+}
+
+/// Which boot of the machine this is: what is given, or what the kernel says.
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn boot_id(given: Option<&str>) -> io::Result<String> {
+    let id = given.map_or_else(|| fs::read_to_string(BOOT_ID), |id| Ok(id.to_owned()))?;
+    Ok(id.trim().to_owned())
 }
 
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {

@@ -11,7 +11,6 @@ mod hardware;
 mod health;
 mod inventory;
 mod made;
-mod monitor;
 mod mps;
 mod node;
 mod options;
@@ -19,6 +18,7 @@ mod partition;
 mod plugin;
 mod program;
 mod records;
+mod release;
 mod run;
 mod state;
 mod sweep;
@@ -31,7 +31,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    match mps::become_program(std::env::args_os()).map_or_else(serve, |error| Err(error.into())) {
+    let other = mps::become_program(std::env::args_os()).map(|error| Err(error.into()));
+    match other.or_else(|| release::command(std::env::args_os())).unwrap_or_else(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -45,21 +45,43 @@ const IN_CONTAINER: &str = "/tmp/nvidia-mps";
 /// Bytes in the longest path of a socket.
 const LONGEST: usize = 107;
 
+/// What daemons see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Views {
+    /// Their claim's shared memory and their own folder in place of the node's.
+    Own,
+    /// What all see, in tests without the right to mount.
+    Shared,
+}
+
 /// The control daemons of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Mps {
     folder: PathBuf,
     kubelet_root: PathBuf,
-    shm: PathBuf,
+    views: Views,
     root: DriverRoot,
     hardware: Hardware,
 }
 
 impl Mps {
-    /// `shm` is `/dev/shm`, or a stand-in, with which daemons see what everybody sees.
-    pub(crate) fn new(state: &StateLocation, shm: &Path, root: DriverRoot, hardware: Hardware) -> Self {
+    pub(crate) fn new(state: &StateLocation, views: Views, root: DriverRoot, hardware: Hardware) -> Self {
         let (folder, kubelet_root) = (state.data().join("mps"), state.kubelet_root.clone());
-        Self { folder, kubelet_root, shm: shm.to_owned(), root, hardware }
+        Self { folder, kubelet_root, views, root, hardware }
+    }
+
+    /// The processes of all daemons, known by their secrets.
+    ///
+    /// # Errors
+    /// They cannot be looked for.
+    pub(crate) async fn pids(&self) -> anyhow::Result<BTreeSet<u32>> {
+        let mut pids = BTreeSet::new();
+        for (place, _) in self.books()? {
+            pids.extend(
+                place.processes().await?.iter().filter_map(|process| u32::try_from(process.pid).ok()),
+            );
+        }
+        Ok(pids)
     }
 
     /// What containers get that use the daemon.
@@ -156,13 +178,15 @@ impl Mps {
         self.set_compute_mode(daemon.gpus.clone(), ComputeMode::ExclusiveProcess).await?;
         let version = self.hardware.run(|library| Ok::<_, HardwareError>(library.driver_version()?)).await?;
         let to_make = place.clone();
-        let made = spawn_blocking(move || to_make.make(&library, &version)).await?;
+        let views = self.views;
+        let made = spawn_blocking(move || to_make.make(&library, &version, views)).await?;
         made.with_context(|| format!("making folders beside {}", place.book.display()))?;
-        let (mut command, seen_at) = if self.shm == Path::new(SHM) {
-            let folders = [(&*place.shm, Path::new(SHM)), (&*place.folder, &*self.kubelet_root)];
-            (own_view::command(folders, &program), &self.kubelet_root)
-        } else {
-            (Command::new(&program), &place.folder)
+        let (mut command, seen_at) = match self.views {
+            Views::Own => {
+                let folders = [(&*place.shm, Path::new(SHM)), (&*place.folder, &*self.kubelet_root)];
+                (own_view::command(folders, &place.group(), &program), &self.kubelet_root)
+            }
+            Views::Shared => (Command::new(&program), &place.folder),
         };
         command.arg("-d").env("CUDA_VISIBLE_DEVICES", daemon.devices.join(","));
         place.run(command, &program, seen_at, "").await?;
@@ -238,12 +262,11 @@ impl Mps {
             paths => paths.with_context(|| format!("reading {}", self.folder.display()))?,
         };
         let books = paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "json"));
-        let places = books.map(|book| Place::new(book, &self.shm));
-        Ok(places.map(|place| (place.clone(), place.read())).collect())
+        Ok(books.map(Place::new).map(|place| (place.clone(), place.read().daemon)).collect())
     }
 
     fn place(&self, daemon: &Daemon) -> Place {
-        Place::new(self.folder.join(daemon.id()).with_extension("json"), &self.shm)
+        Place::new(self.folder.join(daemon.id()).with_extension("json"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use dra_kubeletplugin::{
@@ -20,9 +20,12 @@ use tokio::{
 use crate::{
     gpu::{self, Gpu, Reading},
     hardware::{Hardware, HardwareError},
-    health::{Health, Told},
+    health::{
+        Health, Kept, Lost, Told,
+        monitor::{self, Report},
+    },
     inventory::Inventory,
-    monitor::{self, Report},
+    release::Release,
     sweep::DynamicMig,
     vfio::{self, VfioGpu},
 };
@@ -40,7 +43,9 @@ pub(crate) struct Node {
     gpus: Vec<Gpu>,
     /// GPUs for virtual machines.
     vfio: Vec<VfioGpu>,
-    health: Health,
+    watching: Watching,
+    /// How often the kernel's driver was replaced, when it was last looked at.
+    replaced: u64,
     /// The library whose events are waited for.
     monitored: Weak<Library>,
     monitored_gpus: watch::Sender<BTreeSet<String>>,
@@ -59,6 +64,17 @@ pub(crate) struct Offered {
     pub(crate) passthrough: bool,
 }
 
+/// How the GPUs are, and how that is learnt.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    pub(crate) health: Health,
+    /// What a later process has to know of it.
+    pub(crate) kept: Kept,
+    pub(crate) release: Release,
+    /// Whether events are waited for.
+    pub(crate) monitors: bool,
+}
+
 /// Where they are offered.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -72,7 +88,7 @@ impl Node {
     pub(crate) fn new(
         hardware: Hardware,
         offered: Offered,
-        health: Health,
+        watching: Watching,
         inventories: watch::Sender<Arc<Inventory>>,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, received) = mpsc::unbounded_channel();
@@ -82,7 +98,8 @@ impl Node {
             inventories,
             gpus: Vec::new(),
             vfio: Vec::new(),
-            health,
+            watching,
+            replaced: 0,
             monitored: Weak::new(),
             monitored_gpus: watch::Sender::default(),
             reports,
@@ -105,8 +122,14 @@ impl Node {
         loop {
             let changed = tokio::select! {
                 Some(report) = reports.recv() => {
-                    self.hear(report);
-                    false
+                    // What an error takes to be repaired is known from now on, and one seldom comes alone.
+                    let mut is_error = false;
+                    let more = std::iter::from_fn(|| reports.try_recv().ok());
+                    for report in std::iter::once(report).chain(more) {
+                        is_error |= !matches!(report, Report::Monitored { .. });
+                        self.hear(report);
+                    }
+                    is_error && self.look().await
                 }
                 () = tokio::time::sleep_until(next) => {
                     let changed = self.look().await;
@@ -117,6 +140,7 @@ impl Node {
             if self.hardware.has_ended() {
                 return;
             }
+            self.keep();
             // First how they are, then which there are: one that does not work is tainted from the first moment.
             told = self.tell(&place, told);
             if changed {
@@ -133,24 +157,35 @@ impl Node {
             dynamic.sweep(&self.hardware).await;
             is_ours = Some(dynamic.clone());
         }
-        let outcome = self.hardware.run(move |library| {
+        let outcome = self.hardware.run_and_count(move |library| {
             let reading = gpu::read(library, &sysfs, is_ours.as_ref())?;
             Ok((reading, Arc::downgrade(library)))
         });
-        let (reading, library) = match outcome.await {
+        let (outcome, replaced) = outcome.await;
+        let (reading, library) = match outcome {
             Ok((reading, library)) => (Ok(reading), Some(library)),
             Err(error) => (Err(error), None),
         };
         self.log(&reading);
-        let fresh = library.filter(|library| !self.monitored.ptr_eq(library));
-        if fresh.is_some() {
-            self.health.reset();
+        self.set_released(reading.as_ref().err());
+        if replaced.is_some_and(|replaced| replaced > self.replaced) {
+            self.watching.health.reset();
         }
+        self.replaced = replaced.unwrap_or(self.replaced);
+        let fresh = library.filter(|library| self.watching.monitors && !self.monitored.ptr_eq(library));
+        let recovery = reading.as_ref().map(|reading| reading.recovery.clone()).unwrap_or_default();
         let (gpus, lost) = known(&self.gpus, reading);
+        let health = &mut self.watching.health;
         for gpu in &gpus {
-            self.health.lost(&gpu.uuid, lost.get(&gpu.uuid).cloned());
+            health.lost(&gpu.uuid, lost.get(&gpu.uuid).cloned());
+            if !self.watching.monitors {
+                health.unmonitored(&gpu.uuid, Some("--health is off".to_owned()));
+            }
         }
-        self.health.forgive(Instant::now());
+        for (uuid, action) in recovery {
+            health.recovery(&uuid, action);
+        }
+        health.forgive(SystemTime::now());
         let answering = gpus.iter().map(|gpu| gpu.uuid.clone()).filter(|uuid| !lost.contains_key(uuid));
         let answering: BTreeSet<String> = answering.collect();
         self.monitored_gpus.send_if_modified(|before| {
@@ -163,6 +198,23 @@ impl Node {
         }
         let vfio = self.look_for_vfio();
         self.take(gpus, vfio)
+    }
+
+    /// Says so once NVML is closed because an operator has asked for the GPUs, and that it is not after that.
+    fn set_released(&mut self, error: Option<&HardwareError>) {
+        let error = error.filter(|error| error.is_released());
+        self.watching.health.released(error.map(ToString::to_string));
+        let is_closed = error.is_some() && self.monitored.strong_count() == 0;
+        if let Err(error) = self.watching.release.set_done(is_closed) {
+            tracing::error!(%error, "telling the operator whether NVML is closed");
+        }
+    }
+
+    /// Keeps what a later process has to know.
+    fn keep(&mut self) {
+        if let Err(error) = self.watching.kept.set(self.watching.health.to_keep()) {
+            tracing::error!(%error, "keeping errors of GPUs for the next start");
+        }
     }
 
     /// Of sysfs alone. What cannot be read now is as it was.
@@ -204,15 +256,15 @@ impl Node {
 
     fn hear(&mut self, report: Report) {
         match report {
-            Report::Xid { uuid, code, gpu_instance } => {
-                tracing::warn!(gpu = uuid, xid = code, ?gpu_instance, "critical error of a GPU");
-                self.health.xid(&uuid, code, gpu_instance, Instant::now());
+            Report::Xid { uuid, code, part } => {
+                tracing::warn!(gpu = uuid, xid = code, ?part, "critical error of a GPU");
+                self.watching.health.xid(&uuid, code, part, SystemTime::now());
             }
             Report::UncorrectedError { uuid } => {
                 tracing::warn!(gpu = uuid, "memory error that could not be corrected");
-                self.health.uncorrected_error(&uuid);
+                self.watching.health.uncorrected_error(&uuid);
             }
-            Report::Monitored { uuid, why_not } => self.health.unmonitored(&uuid, why_not),
+            Report::Monitored { uuid, why_not } => self.watching.health.unmonitored(&uuid, why_not),
         }
     }
 
@@ -224,7 +276,7 @@ impl Node {
 
     /// Says how the devices are, unless that was said already; what was said now.
     fn tell(&self, place: &Place, before: Vec<Told>) -> Vec<Told> {
-        let told = self.health.tell(&self.inventories.borrow());
+        let told = self.watching.health.tell(&self.inventories.borrow());
         if told == before {
             return before;
         }
@@ -261,11 +313,15 @@ impl Node {
 
 /// The GPUs that are known after a look, and which of them do not answer, by UUID. One that does not answer stays as it was,
 /// since nobody can tell that it is gone.
-fn known(before: &[Gpu], reading: Result<Reading, HardwareError>) -> (Vec<Gpu>, BTreeMap<String, String>) {
+fn known(before: &[Gpu], reading: Result<Reading, HardwareError>) -> (Vec<Gpu>, BTreeMap<String, Lost>) {
     let reading = match reading {
         Ok(reading) => reading,
         Err(error) => {
-            let lost = before.iter().map(|gpu| (gpu.uuid.clone(), error.to_string()));
+            // Who has closed NVML for an operator says so, and has lost nothing.
+            let lost = before.iter().filter(|_| !error.is_released()).map(|gpu| {
+                let why = error.to_string();
+                (gpu.uuid.clone(), Lost { why, off_the_bus: false })
+            });
             return (before.to_vec(), lost.collect());
         }
     };
@@ -275,7 +331,8 @@ fn known(before: &[Gpu], reading: Result<Reading, HardwareError>) -> (Vec<Gpu>, 
             && !gpus.iter().any(|found| found.uuid == gpu.uuid)
         {
             gpus.push(gpu.clone());
-            lost.insert(gpu.uuid.clone(), error.to_string());
+            let off_the_bus = error.is_gpu_lost();
+            lost.insert(gpu.uuid.clone(), Lost { why: error.to_string(), off_the_bus });
         }
     }
     gpus.sort_by_key(|gpu| gpu.index);
@@ -306,7 +363,7 @@ mod tests {
         let (gpus, lost) = known(&before, Err(HardwareError::Gone));
         assert_eq!(names(&gpus), [0, 1]);
         assert_eq!(lost.into_keys().collect::<BTreeSet<_>>(), BTreeSet::from([a100().uuid, h100().uuid]));
-        let one_left = Reading { gpus: vec![h100()], broken: Vec::new() };
+        let one_left = Reading { gpus: vec![h100()], ..Reading::default() };
         let (gpus, lost) = known(&before, Ok(one_left));
         assert_eq!((names(&gpus), lost.len()), (vec![1], 0));
         assert_eq!(known(&[], Err(HardwareError::Gone)).0, []);

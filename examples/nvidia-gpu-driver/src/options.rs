@@ -37,13 +37,8 @@ pub(crate) struct Options {
     /// File of NVML, if it is at none of the usual places below the root.
     #[arg(long, env = "NVML_LIBRARY", value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Folder on the host that has `dev` with the device nodes in it.
-    #[arg(long, env = "NVIDIA_DEV_ROOT", value_name = "FOLDER", default_value = "/")]
-    nvidia_dev_root: PathBuf,
-    /// Where this process sees that folder, if it sees it elsewhere.
-    #[arg(long, env = "CONTAINER_DEV_ROOT", value_name = "FOLDER")]
-    container_dev_root: Option<PathBuf>,
-    /// Program `nvidia-cdi-hook` on the host, if NVIDIA's toolkit is installed there.
+    /// Program `nvidia-cdi-hook` of NVIDIA's toolkit on the host, 1.17.8 or later, if it is at none of the usual places below
+    /// the driver's root.
     #[arg(long, env = "NVIDIA_CDI_HOOK_PATH", value_name = "FILE")]
     pub(crate) nvidia_cdi_hook_path: Option<PathBuf>,
     /// The kernel's files about devices.
@@ -52,9 +47,9 @@ pub(crate) struct Options {
     /// The kernel's files about processes and drivers.
     #[arg(long, env = "PROCFS", value_name = "FOLDER", default_value = "/proc")]
     procfs: PathBuf,
-    /// For tests: a folder that stands for the one of shared memory. Daemons of MPS have no view of their own then.
-    #[arg(long, env = "SHM_ROOT", value_name = "FOLDER", default_value = "/dev/shm")]
-    pub(crate) shm_root: PathBuf,
+    /// For tests without root: daemons of MPS see what all see, and shared memory is a plain folder.
+    #[arg(long, env = "MPS_WITHOUT_MOUNTS", hide = true)]
+    pub(crate) mps_without_mounts: bool,
     #[command(flatten)]
     pub(crate) devices: DeviceOptions,
     /// How often to look which GPUs there are, in seconds.
@@ -63,8 +58,12 @@ pub(crate) struct Options {
     /// XIDs that only inform, beside those that applications cause: 13, 31, 43, 45, 68 and 109.
     #[arg(long, env = "ADDITIONAL_XIDS_TO_IGNORE", value_name = "XID,…", value_delimiter = ',')]
     pub(crate) additional_xids_to_ignore: Vec<u64>,
-    /// After how many seconds without another one an XID is forgotten; without this only after the GPU was lost, or the
-    /// driver loaded anew.
+    /// Wait for errors that GPUs report. NVML stays open for it; without it NVML is open only while it is needed, and devices
+    /// are not monitored.
+    #[arg(long, env = "HEALTH", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub(crate) health: bool,
+    /// After how many seconds without another one an XID is forgotten; without this only after a reset of the GPU, a start of
+    /// the machine, or a new load of NVIDIA's driver.
     #[arg(long, env = "FORGIVE_XIDS_AFTER", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) forgive_xids_after: Option<Duration>,
     /// Address to serve metrics and probes on, such as `0.0.0.0:8080`: /metrics, /healthz, /readyz, gRPC health.
@@ -119,9 +118,7 @@ impl Options {
     }
 
     pub(crate) fn nodes(&self) -> Nodes {
-        let on_host = self.nvidia_dev_root.clone();
-        let here = self.container_dev_root.clone().unwrap_or_else(|| on_host.clone());
-        Nodes { here, on_host, proc: self.procfs.clone() }
+        Nodes { proc: self.procfs.clone(), sysfs: self.sysfs.clone() }
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn check_whole(library: &Library, gpu: &Gpu) -> anyhow::Result<()> {
 pub(crate) fn make_whole(library: &Library, gpu: &Gpu) -> anyhow::Result<()> {
     let device = find(library, gpu)?;
     if gpu.architecture.switches_mig_mode_at_once() && is_partitioned(&device)? {
-        return set_mode(&device, gpu, false);
+        return set_mode(library, gpu, false).map(drop);
     }
     check_whole(library, gpu)
 }
@@ -94,7 +94,7 @@ pub(crate) fn make(
     placement: Placement,
     made: &Made,
 ) -> anyhow::Result<Instances> {
-    let (device, partition) = (find(library, gpu)?, Partition::new(gpu, profile, placement));
+    let (mut device, partition) = (find(library, gpu)?, Partition::new(gpu, profile, placement));
     if !is_partitioned(&device)? {
         ensure!(
             gpu.architecture.switches_mig_mode_at_once(),
@@ -102,7 +102,7 @@ pub(crate) fn make(
              the GPU",
             gpu.minor
         );
-        set_mode(&device, gpu, true)?;
+        device = set_mode(library, gpu, true)?;
     }
     if made.has(&partition)
         && let Some(whole) = numbers_of(&device, &partition)?
@@ -194,11 +194,16 @@ pub(crate) fn is_partitioned(device: &Device<'_>) -> Result<bool, NvmlError> {
     }
 }
 
-fn set_mode(device: &Device<'_>, gpu: &Gpu, on: bool) -> anyhow::Result<()> {
+/// Changes the mode of a GPU, which is looked up again after it: its minor number may be another one (`nvml.h`,
+/// `nvmlDeviceSetMigMode`). A mode that would only count after a reset is taken back.
+fn set_mode<'l>(library: &'l Library, gpu: &Gpu, on: bool) -> anyhow::Result<Device<'l>> {
     let what = || format!("turning MIG mode of gpu-{} {}", gpu.minor, if on { "on" } else { "off" });
-    device.set_mig_mode(on).with_context(what)?;
-    if is_partitioned(device)? != on {
-        bail!("{}: it needs a reset of the GPU", what());
+    let set = find(library, gpu)?.set_mig_mode(on);
+    let device = find(library, gpu).with_context(what)?;
+    if is_partitioned(&device).with_context(what)? == on {
+        return Ok(device);
     }
-    Ok(())
+    device.set_mig_mode(!on).with_context(|| format!("{}: taking back what is pending", what()))?;
+    set.with_context(what)?;
+    bail!("{}: it needs a reset of the GPU", what())
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    cdi::{self, DriverFiles, Nodes},
+    cdi::{self, CdiHook, DriverFiles, Nodes},
     config::{self, Interval, Use},
     driver_root::DriverRoot,
     gpu::Gpu,
@@ -109,7 +109,7 @@ impl DriverPlugin for NvidiaGpus {
         }
         match self.edits(&wanted, Access::Look).await {
             Ok(edits) => Ok(given(&wanted, &edits) == state.given),
-            Err(error) if is_without_hardware(&error) => Ok(true),
+            Err(error) if cannot_look(&error) => Ok(true),
             Err(error) => {
                 let (claim, error) = (claim.claim_ref(), format!("{error:#}"));
                 tracing::warn!(%claim, error, "a claim is not as it was prepared");
@@ -229,10 +229,15 @@ impl NvidiaGpus {
         let (plugin, wanted) = (self.clone(), wanted.to_vec());
         let work = move |library: &Arc<Library>| {
             let version = library.driver_version()?;
-            let common = || cdi::common(&plugin.root, &plugin.driver_files(library, &version));
-            let edits = wanted.iter().map(|wanted| match vfio_edits(wanted) {
-                Some(edits) => Ok(edits),
-                None => Ok(common().merge(plugin.nvidia_edits(library, wanted, access)?)),
+            let hook = CdiHook::find(plugin.cdi_hook.as_deref(), &plugin.root);
+            let common = plugin.driver_files(library, &version).edits(hook.as_ref());
+            let edits = wanted.iter().enumerate().map(|(place, one)| {
+                if let Some(edits) = vfio_edits(one) {
+                    return Ok(edits);
+                }
+                let own = plugin.nvidia_edits(library, one, access, hook.as_ref())?;
+                let edits = if is_first(&wanted, place) { common.clone().merge(own) } else { own };
+                Ok(cdi::no_others(edits))
             });
             edits.collect()
         };
@@ -245,6 +250,7 @@ impl NvidiaGpus {
         library: &Library,
         wanted: &Wanted,
         access: Access,
+        hook: Option<&CdiHook>,
     ) -> anyhow::Result<ContainerEdits> {
         let is_admin = wanted.device.admin_access();
         let changes = access == Access::Change && !is_admin;
@@ -271,7 +277,12 @@ impl NvidiaGpus {
         };
         let shared = wanted.daemon.as_ref().map(|daemon| self.mps.edits(daemon)).unwrap_or_default();
         let nodes = self.nodes.of_gpu(gpu.minor)?.merge(shared);
-        let Some(Instances { gpu_instance, compute_instance }) = instances else { return Ok(nodes) };
+        let Some(Instances { gpu_instance, compute_instance }) = instances else {
+            let Some(pci) = &gpu.pci else { return Ok(nodes) };
+            let (names, graphics) = self.nodes.of_graphics(pci.as_str());
+            let links = hook.and_then(|hook| hook.by_path(pci.as_str(), &names));
+            return Ok(links.into_iter().fold(nodes.merge(graphics), ContainerEdits::hook));
+        };
         Ok(nodes.merge(self.nodes.of_mig(gpu.minor, gpu_instance, compute_instance)?))
     }
 
@@ -280,13 +291,20 @@ impl NvidiaGpus {
         match &*known {
             Some((known, files)) if known == version => files.clone(),
             _ => {
-                let files = DriverFiles::find(&self.root, library.path(), version, self.cdi_hook.clone());
+                let files = DriverFiles::find(&self.root, library.path(), version);
                 // An installation that is still under way is looked at again.
                 *known = files.has_cuda().then(|| (version.to_owned(), files.clone()));
                 files
             }
         }
     }
+}
+
+/// Whether no device before it has the files of the driver for the same containers: those of one request go together.
+fn is_first(wanted: &[Wanted], place: usize) -> bool {
+    let request = |wanted: &Wanted| wanted.device.request().to_string();
+    let mut before = wanted.iter().take(place).filter(|one| one.offer.gpu().is_some());
+    wanted.get(place).is_some_and(|one| !before.any(|other| request(other) == request(one)))
 }
 
 /// What a claim will have changed.
@@ -304,6 +322,12 @@ fn to_undo(wanted: &[Wanted]) -> State {
         }
     }
     state
+}
+
+/// Whether nothing can be known now of what a claim has.
+fn cannot_look(error: &anyhow::Error) -> bool {
+    let cannot_look = |error: &HardwareError| error.is_without_hardware() || error.is_released();
+    error.downcast_ref().is_some_and(cannot_look)
 }
 
 fn is_without_hardware(error: &anyhow::Error) -> bool {

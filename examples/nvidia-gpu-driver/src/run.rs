@@ -8,14 +8,16 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    cdi::CdiHook,
     hardware::Hardware,
-    health::Health,
+    health::{Health, Kept},
     inventory::Inventory,
-    made::Made,
-    mps::Mps,
-    node::{Node, Offered, Place},
+    made::{Made, boot_id},
+    mps::{Mps, Views},
+    node::{Node, Offered, Place, Watching},
     options::{LogFormat, Options},
     plugin::NvidiaGpus,
+    release::Release,
     sweep::DynamicMig,
 };
 
@@ -24,13 +26,24 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let stop = signals::terminate()?;
     let client = client_from(options.kubeconfig.as_deref()).await?;
     let pool: PoolName = options.node_name.as_str().parse()?;
-    let hardware = Hardware::start(options.driver_root()).context("starting the thread for NVML")?;
+    let data = options.records().0.data();
+    let release = Release::new(&data);
+    let hardware = Hardware::start(options.driver_root(), release.clone(), options.health);
+    let hardware = hardware.context("starting the thread for NVML")?;
     let (inventories, inventory) = watch::channel(Arc::new(Inventory::default()));
     let records = options.records();
-    let made = Made::open(&records.0.data(), options.boot_id.as_deref()).with_context(|| {
-        format!("looking in {} for partitions that were made", records.0.data().display())
-    })?;
-    let mps = Mps::new(&records.0, &options.shm_root, options.driver_root(), hardware.clone());
+    let made = Made::open(&data, options.boot_id.as_deref())
+        .with_context(|| format!("looking in {} for partitions that were made", data.display()))?;
+    let kept =
+        Kept::open(&data, &boot_id(options.boot_id.as_deref()).context("reading the kernel's boot ID")?);
+    let views = if options.mps_without_mounts { Views::Shared } else { Views::Own };
+    let mps = Mps::new(&records.0, views, options.driver_root(), hardware.clone());
+    if CdiHook::find(options.nvidia_cdi_hook_path.as_deref(), &options.driver_root()).is_none() {
+        tracing::warn!(
+            "no nvidia-cdi-hook below the root of NVIDIA's driver: containers' lists of libraries stay as their images have \
+             them; install nvidia-container-toolkit-base on the node, or name the program by --nvidia-cdi-hook-path"
+        );
+    }
     let plugin = NvidiaGpus {
         inventory,
         hardware: hardware.clone(),
@@ -43,13 +56,15 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         records: records.clone(),
         check_processes: options.devices.check_processes,
     };
-    let health = Health::new(options.additional_xids_to_ignore.iter().copied(), options.forgive_xids_after);
+    let ignored = options.additional_xids_to_ignore.iter().copied();
+    let health = Health::new(ignored, options.forgive_xids_after, kept.gpus());
     let offered = Offered {
         sysfs: options.sysfs.clone(),
         dynamic_mig: options.devices.dynamic_mig.then(|| DynamicMig::new(made, records.clone())),
         passthrough: options.devices.passthrough,
     };
-    let (node, reports) = Node::new(hardware, offered, health, inventories);
+    let watching = Watching { health, kept, release, monitors: options.health };
+    let (node, reports) = Node::new(hardware, offered, watching, inventories);
     let interval = options.poll_interval;
     // Whoever was prepared before may be unprepared before the hardware has answered.
     let handle = settings(options, client).start(plugin).await?;

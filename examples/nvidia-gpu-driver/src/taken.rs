@@ -1,6 +1,6 @@
 //! A GPU that somebody uses past Kubernetes is not given to a claim that has it alone.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::ensure;
 use dra_kubeletplugin::{AllocatedClaim, DeviceName};
@@ -16,9 +16,6 @@ use crate::{
 /// The processes of a pod that has just ended may be told of for a moment longer.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// How the names of the programs of MPS begin. Its server is no user: whom it serves is told of too.
-const MPS: &str = "nvidia-cuda-mps";
 
 impl NvidiaGpus {
     /// Makes sure that nobody computes on what the claim is to have for itself.
@@ -56,6 +53,11 @@ impl NvidiaGpus {
     /// Who computes on these now; nobody where that cannot be told.
     async fn users(&self, wanted: &[Wanted]) -> Vec<String> {
         let (wanted, proc) = (wanted.to_vec(), self.nodes.proc.clone());
+        // A server of this driver's daemons is no user: those whom it serves are listed too.
+        let servers = self.mps.pids().await.unwrap_or_else(|error| {
+            tracing::debug!(error = format!("{error:#}"), "cannot tell which processes are of MPS");
+            BTreeSet::new()
+        });
         let looking = self.hardware.run(move |library| {
             let users = wanted.iter().filter_map(|wanted| {
                 let (gpu, device) = (&wanted.offer.gpu()?.uuid, wanted.device.device());
@@ -63,8 +65,8 @@ impl NvidiaGpus {
                 let pids = pids
                     .inspect_err(|error| tracing::debug!(%device, %error, "cannot tell who uses it"))
                     .ok();
-                let mut programs = pids?.into_iter().filter_map(|pid| Some((pid, program(&proc, pid)?)));
-                let (pid, program) = programs.find(|(_, program)| !program.starts_with(MPS))?;
+                let mut others = pids?.into_iter().filter(|pid| !servers.contains(pid));
+                let (pid, program) = others.find_map(|pid| Some((pid, program(&proc, pid)?)))?;
                 Some(format!("{device} ({gpu}) is used by process {pid}, {program}"))
             });
             Ok::<_, HardwareError>(users.collect())

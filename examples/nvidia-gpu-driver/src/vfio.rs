@@ -222,6 +222,31 @@ mod tests {
         assert_eq!(published, rows.map(|(name, _)| name.to_owned()).collect());
     }
 
+    /// `VfioDeviceInfo.GetDevice` in `cmd/gpu-kubelet-plugin/deviceinfo.go` of the Go driver, at 95932046.
+    const GO: [&str; 10] = [
+        "addressableMemory",
+        "deviceID",
+        "iommuFDEnabled",
+        "productName",
+        "resource.kubernetes.io/numaNode",
+        "resource.kubernetes.io/pciBusID",
+        "resource.kubernetes.io/pcieRoot",
+        "type",
+        "uuid",
+        "vendorID",
+    ];
+
+    #[test]
+    fn what_the_go_driver_publishes_is_there_but_the_name_that_only_nvml_tells() {
+        let (_folder, gpus) = sysfs();
+        let device = gpus[0].device().unwrap();
+        let attributes = device.attributes().map(|(name, _)| name.as_str().to_owned());
+        let published: BTreeSet<String> =
+            attributes.chain(device.capacities().map(|(name, _)| name.as_str().to_owned())).collect();
+        let expected = GO.into_iter().filter(|name| *name != "productName").map(str::to_owned);
+        assert_eq!(published, expected.collect());
+    }
+
     #[test]
     fn the_container_gets_the_nodes_of_the_way_that_was_asked_for() {
         let (_folder, mut gpus) = sysfs();

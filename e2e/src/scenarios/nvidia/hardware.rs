@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use fake_nvml::{Folder, Gpu, Machine, MigInstance, Model};
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 /// Where GPU Operator has NVIDIA's driver: a folder of the cluster's own.
 const ROOT: &str = "/run/nvidia/driver";
@@ -64,7 +63,6 @@ impl Hardware {
             remove(&fake.path().join(kept))?;
         }
         make_sysfs(&fake.path().join("sys"), machine)?;
-        make_device_nodes(Path::new(ROOT), machine)?;
         make_programs(Path::new(ROOT))?;
         make_libraries(Path::new(ROOT), &fake)?;
         Ok(Self { fake, machine: machine.clone() })
@@ -117,23 +115,6 @@ fn make_programs(root: &Path) -> Result<()> {
     let script = format!("#!{ROOT_IN_POD}/usr/bin/busybox sh\necho \"$@\" >> {FAKE}/{TIME_SLICES}\n");
     fs::write(&program, script).context("making nvidia-smi")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("making nvidia-smi a program")
-}
-
-/// All are what `/dev/null` is: what counts is that a container gets a node of that name.
-fn make_device_nodes(root: &Path, machine: &Machine) -> Result<()> {
-    let dev = root.join("dev");
-    make_folder(dev.join("nvidia-caps"))?;
-    let own = machine.gpus.iter().map(|gpu| format!("nvidia{}", gpu.minor()));
-    let common = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(str::to_owned);
-    let capabilities = (1..1000).map(|number| format!("nvidia-caps/nvidia-cap{number}"));
-    for node in own.chain(common).chain(capabilities) {
-        let mode = Mode::from_bits_truncate(0o666);
-        match mknod(&dev.join(&node), SFlag::S_IFCHR, mode, makedev(1, 3)) {
-            Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
-            Err(error) => return Err(error).with_context(|| format!("making device node {node}")),
-        }
-    }
-    Ok(())
 }
 
 fn make_sysfs(sys: &Path, machine: &Machine) -> Result<()> {

@@ -12,6 +12,14 @@ use crate::{Error, Folder, Gpu, Hardware, Machine};
 const TREE: &str = "driver/nvidia/capabilities";
 const MINORS: &str = "driver/nvidia-caps/mig-minors";
 
+/// Device numbers of character devices, as the kernel lists them; those of `nvidia-uvm` and the capabilities are given
+/// when the modules are loaded.
+const DEVICES: &str = "devices";
+/// With what mode, owner and group `nvidia-modprobe` makes nodes, as lines of the real file (open-gpu-kernel-modules,
+/// `nv-procfs.c`).
+const PARAMETERS: &str = "driver/nvidia/params";
+const PARAMETERS_TEXT: &str = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n";
+
 /// So many minor numbers each GPU has: fifteen GPU instances, each with its own and those of eight compute instances.
 const OF_GPU: u32 = 15 * OF_INSTANCE;
 const OF_INSTANCE: u32 = 9;
@@ -63,14 +71,18 @@ fn files(machine: &Machine, hardware: &Hardware) -> BTreeMap<PathBuf, String> {
         (tree.join("mig/config"), access(1)),
         (tree.join("mig/monitor"), access(2)),
         (MINORS.into(), minors(machine)),
+        (DEVICES.into(), devices(machine)),
+        (PARAMETERS.into(), PARAMETERS_TEXT.to_owned()),
     ]);
     for gpu in &machine.gpus {
-        let gpu_tree = tree.join(format!("gpu{}/mig", gpu.minor()));
-        for instance in hardware.gpu(gpu).instances {
+        let hardware = hardware.gpu(gpu);
+        let gpu_minor = hardware.minor(gpu);
+        let gpu_tree = tree.join(format!("gpu{gpu_minor}/mig"));
+        for instance in hardware.instances {
             let tree = gpu_tree.join(format!("gi{}", instance.id));
-            files.insert(tree.join("access"), access(minor(gpu.minor(), instance.id, None)));
+            files.insert(tree.join("access"), access(minor(gpu_minor, instance.id, None)));
             for compute in instance.compute_instances {
-                let minor = minor(gpu.minor(), instance.id, Some(compute.id));
+                let minor = minor(gpu_minor, instance.id, Some(compute.id));
                 files.insert(tree.join(format!("ci{}/access", compute.id)), access(minor));
             }
         }
@@ -92,6 +104,14 @@ fn minors(machine: &Machine) -> String {
     });
     let all = ["config 1".to_owned(), "monitor 2".to_owned()].into_iter().chain(lines);
     all.map(|line| line + "\n").collect()
+}
+
+fn devices(machine: &Machine) -> String {
+    let uvm = if machine.without_uvm { "" } else { "511 nvidia-uvm\n" };
+    format!(
+        "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n{uvm}236 nvidia-caps-imex-channels\n237 nvidia-caps\n\n\
+         Block devices:\n259 blkext\n"
+    )
 }
 
 fn minor(gpu: u32, instance: u32, compute: Option<u32>) -> u32 {
@@ -122,10 +142,12 @@ mod tests {
         assert_eq!(
             names,
             [
+                "devices",
                 "driver/nvidia/capabilities/gpu1/mig/gi1/access",
                 "driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access",
                 "driver/nvidia/capabilities/mig/config",
                 "driver/nvidia/capabilities/mig/monitor",
+                "driver/nvidia/params",
                 "driver/nvidia-caps/mig-minors",
             ]
         );

@@ -28,6 +28,9 @@ pub enum Error {
     /// The machine contradicts itself.
     #[error("the machine cannot be: {0}")]
     Machine(String),
+    /// A program has the driver or the GPU open.
+    #[error("{0} is refused: a program has the driver or the GPU open")]
+    InUse(String),
     /// The shared library has not been built.
     #[error("the stand-in library is at none of {0:?}; build it with `cargo build -p fake-nvml`")]
     NotBuilt(Vec<PathBuf>),

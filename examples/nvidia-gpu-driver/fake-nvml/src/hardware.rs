@@ -1,5 +1,6 @@
 //! What calls did to the GPUs: it outlives the process, as it does on real hardware.
 
+mod holders;
 mod instances;
 mod store;
 
@@ -27,6 +28,12 @@ pub struct Hardware {
 pub struct GpuHardware {
     /// Whether MIG is on.
     pub mig: bool,
+    /// The MIG mode that waits for a reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_mig: Option<bool>,
+    /// Its minor number, if a change of MIG mode gave it another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minor: Option<u32>,
     /// A number of `nvmlComputeMode_t`.
     pub compute_mode: u32,
     /// Its GPU instances.

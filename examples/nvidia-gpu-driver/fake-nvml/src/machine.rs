@@ -39,6 +39,9 @@ pub struct Machine {
     /// What goes wrong in calls, whichever the GPU.
     #[serde(skip_serializing_if = "Faults::is_empty")]
     pub faults: Faults,
+    /// Whether the module `nvidia-uvm` is not loaded, which CUDA needs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_uvm: bool,
     /// Whether each call is written to the folder, for [`Folder::calls`](crate::Folder::calls).
     pub log_calls: bool,
 }
@@ -51,6 +54,7 @@ impl Default for Machine {
             cuda_driver_version: 13_000,
             gpus: Vec::new(),
             faults: Faults::default(),
+            without_uvm: false,
             log_calls: false,
         }
     }

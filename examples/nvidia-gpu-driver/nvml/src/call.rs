@@ -80,6 +80,7 @@ answers!(
     sys::nvmlComputeInstanceInfo_t,
     sys::nvmlComputeInstanceProfileInfo_t,
     sys::nvmlEventData_t,
+    sys::nvmlFieldValue_t,
     sys::nvmlGpuInstanceInfo_t,
     sys::nvmlGpuInstancePlacement_t,
     sys::nvmlGpuInstanceProfileInfo_t,

@@ -127,13 +127,34 @@ impl Device<'_> {
         Ok(current == sys::NVML_DEVICE_MIG_ENABLE)
     }
 
-    /// Turns partitioning on or off. Older GPUs need a reset before it counts.
+    /// Turns partitioning on or off, now or after a reset. The GPU's minor number may change, and handles have to be looked up
+    /// again (`nvml.h`, `nvmlDeviceSetMigMode`).
     ///
     /// # Errors
-    /// The call failed, or the change did not come into effect.
+    /// The call failed, or the change did not come into effect: then it is pending.
     pub fn set_mig_mode(&self, on: bool) -> Result<(), NvmlError> {
         let status = ask!(self.library.functions, nvmlDeviceSetMigMode(self.handle, u32::from(on)))?;
         crate::call::check("nvmlDeviceSetMigMode", status)
+    }
+
+    /// What an operator has to do before the GPU is well again: none, a reset, a reboot and so on, as a number of NVML (field
+    /// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
+    ///
+    /// # Errors
+    /// "Not supported" before driver 570.
+    pub fn recovery_action(&self) -> Result<u32, NvmlError> {
+        const RECOVERY_ACTION: u32 = 230;
+        let function = "nvmlDeviceGetFieldValues";
+        let mut field = blank::<sys::nvmlFieldValue_t>();
+        field.fieldId = RECOVERY_ACTION;
+        call!(self.library.functions, nvmlDeviceGetFieldValues(self.handle, 1, &raw mut field))?;
+        crate::call::check(function, field.nvmlReturn)?;
+        if field.valueType == sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT {
+            // SAFETY: the library says that this is the member that it has set.
+            Ok(unsafe { field.value.uiVal })
+        } else {
+            Err(bad_answer(function, "a recovery action that is no number"))
+        }
     }
 
     /// Says which processes may use the GPU.
@@ -174,6 +195,12 @@ impl Device<'_> {
             }
         }
         Err(bad_answer(function, "more processes than can be listed"))
+    }
+
+    /// Whether both are handles of the same device. The library gives a GPU one handle as long as it is open.
+    #[must_use]
+    pub fn is_same(&self, other: &Device<'_>) -> bool {
+        self.handle == other.handle
     }
 
     /// The MIG device of this index. The indices have gaps.

@@ -4,7 +4,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::{
     Device, Library, NvmlError,
-    call::{ask, bad_answer, call, list},
+    call::{MOST, ask, bad_answer, call, list},
 };
 
 /// A shape that a GPU instance may have.
@@ -116,7 +116,7 @@ impl<'l> Device<'l> {
     /// # Errors
     /// A call failed.
     pub fn gpu_instance_profiles(&self) -> Result<Vec<GpuInstanceProfile>, NvmlError> {
-        existing(sys::NVML_GPU_INSTANCE_PROFILE_COUNT, |index| {
+        existing(|index| {
             let info = ask!(self.library.functions, nvmlDeviceGetGpuInstanceProfileInfo(self.handle, index))?;
             Ok(GpuInstanceProfile {
                 index,
@@ -232,7 +232,7 @@ impl<'l> GpuInstance<'l> {
 
     fn compute_instance_profiles(&self) -> Result<Vec<sys::nvmlComputeInstanceProfileInfo_t>, NvmlError> {
         let engines = sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED;
-        existing(sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT, |index| {
+        existing(|index| {
             ask!(
                 self.library.functions,
                 nvmlGpuInstanceGetComputeInstanceProfileInfo(self.handle, index, engines)
@@ -265,8 +265,12 @@ impl ComputeInstance<'_> {
     }
 }
 
-/// Those that there are: not every GPU has every profile.
-fn existing<T>(count: u32, profile: impl Fn(u32) -> Result<T, NvmlError>) -> Result<Vec<T>, NvmlError> {
-    let is_missing = |error: &NvmlError| error.is_not_supported() || error.is_invalid_argument();
-    (0..count).map(profile).filter(|profile| !profile.as_ref().is_err_and(is_missing)).collect()
+/// Those that there are. "Not supported" is a profile that this GPU lacks, and an invalid argument is behind the last one that
+/// the library knows, which may know more than this binding (`nvml.h`, `nvmlDeviceGetGpuInstanceProfileInfo`).
+fn existing<T>(profile: impl Fn(u32) -> Result<T, NvmlError>) -> Result<Vec<T>, NvmlError> {
+    let is_behind =
+        |profile: &Result<T, NvmlError>| profile.as_ref().is_err_and(NvmlError::is_invalid_argument);
+    let is_missing =
+        |profile: &Result<T, NvmlError>| profile.as_ref().is_err_and(NvmlError::is_not_supported);
+    (0..MOST).map(profile).take_while(|one| !is_behind(one)).filter(|one| !is_missing(one)).collect()
 }

@@ -1,9 +1,11 @@
 //! For a machine with a GPU: what the driver publishes is held against what `nvidia-smi` tells, and each full GPU is
-//! prepared, put into a container's configuration and given back. API server, scheduler, kubelet and runtime are the test
-//! kit's; NVIDIA's driver and the device nodes are the machine's. Nothing of the machine is changed.
+//! prepared, put into a container's configuration and given back. Its device nodes are held against the machine's, and NVML
+//! is closed and opened again as an operator asks for it. API server, scheduler, kubelet and runtime are the test kit's;
+//! NVIDIA's driver and the device nodes are the machine's. Nothing of the machine is changed.
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Child, Command},
     time::Duration,
@@ -63,7 +65,11 @@ async fn main() -> anyhow::Result<()> {
         let name = gpu["name"].as_str().unwrap_or_default();
         prepare(&api, &kubelet, &node, gpu).await.with_context(|| format!("device {name}"))?;
     }
-    println!("{} GPUs are as nvidia-smi tells, and were prepared and given back", published.len());
+    release_and_resume(&api, &node).await.context("closing NVML for an operator, and opening it again")?;
+    println!(
+        "{} GPUs are as nvidia-smi tells, and were prepared and given back; NVML was closed and opened again",
+        published.len()
+    );
     Ok(())
 }
 
@@ -154,6 +160,7 @@ async fn prepare(api: &ApiServer, kubelet: &Kubelet, node: &TempNode, gpu: &Valu
     Runtime::new([node.cdi()]).apply(&mut container, &ids).context("starting a container")?;
     let nodes: Vec<&str> = container.devices.iter().map(|device| device.path.as_str()).collect();
     println!("{name}: devices {nodes:?}, {} mounts", container.mounts.len());
+    println!("{name}: {} of them have the numbers of this machine's nodes", compare_nodes(&container)?);
     let own = format!("/dev/nvidia{}", name.trim_start_matches("gpu-"));
     ensure!(nodes.contains(&own.as_str()), "the container has no {own}");
     kubelet.unprepare_pod(&prepared).await?;
@@ -162,15 +169,68 @@ async fn prepare(api: &ApiServer, kubelet: &Kubelet, node: &TempNode, gpu: &Valu
     Ok(())
 }
 
+/// How many device nodes of the container have the numbers of the machine's own nodes, where there are any.
+fn compare_nodes(container: &OciSpec) -> anyhow::Result<usize> {
+    let mut same = 0;
+    for node in &container.devices {
+        let Ok(found) = std::fs::metadata(&node.path) else { continue };
+        let number = found.rdev();
+        // As glibc's `major` and `minor` have it.
+        let major = (number >> 8 & 0xfff) | (number >> 32 & !0xfff);
+        let minor = (number & 0xff) | (number >> 12 & !0xff);
+        let given = (u64::from(node.major), u64::from(node.minor));
+        ensure!(
+            given == (major, minor),
+            "{} is given as {given:?}, and is {major}:{minor} on this machine",
+            node.path
+        );
+        same += 1;
+    }
+    Ok(same)
+}
+
+/// Asks the driver to close NVML, and to open it again: all devices that NVML sees say so, and stay.
+async fn release_and_resume(api: &ApiServer, node: &TempNode) -> anyhow::Result<()> {
+    let is_released = |device: &Value| {
+        let taints = device["taints"].as_array().into_iter().flatten();
+        taints.into_iter().any(|taint| taint["key"] == "gpu.nvidia.com/released")
+    };
+    let devices = |api: &ApiServer| -> Vec<Value> {
+        let slices = api.list::<ResourceSlice>();
+        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
+        let devices = devices.filter_map(|device| serde_json::to_value(device).ok());
+        devices.filter(|device| attribute(device, "type") != "vfio").collect()
+    };
+    let before = devices(api).len();
+    for (what, expected) in [("release", true), ("resume", false)] {
+        let mut command = tokio::process::Command::new(driver()?);
+        command.args(["gpus", what, "--kubelet-root"]).arg(node.kubelet());
+        let status = command.status().await.with_context(|| format!("running gpus {what}"))?;
+        ensure!(status.success(), "gpus {what}: {status}");
+        let changed =
+            |api: &ApiServer| devices(api).iter().all(|device| is_released(device) == expected).then_some(());
+        api.wait_until(&format!("devices after gpus {what}"), PATIENCE, changed).await?;
+    }
+    let after = devices(api).len();
+    ensure!(after == before, "{after} of {before} devices came back");
+    Ok(())
+}
+
+/// The driver's program, which lies beside this one.
+fn driver() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name("nvidia-gpu-driver");
+    if !program.exists() {
+        bail!("{} is not there; build it by `cargo build -p nvidia-gpu-driver`", program.display());
+    }
+    Ok(program)
+}
+
 /// The driver, which lies beside this program; ended when dropped.
 struct Driver(Child);
 
 impl Driver {
     fn start(node: &TempNode, options: &[String]) -> anyhow::Result<Self> {
-        let program = std::env::current_exe()?.with_file_name("nvidia-gpu-driver");
-        if !program.exists() {
-            bail!("{} is not there; build it by `cargo build -p nvidia-gpu-driver`", program.display());
-        }
+        let program = driver()?;
         let mut command = Command::new(&program);
         command.args(["--node-name", NODE]).arg("--kubeconfig").arg(node.root().join("kubeconfig"));
         command.arg("--kubelet-root").arg(node.kubelet()).arg("--cdi-root").arg(node.cdi());

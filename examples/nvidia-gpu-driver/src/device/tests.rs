@@ -6,6 +6,62 @@ use crate::gpu::testing::a100;
 /// What users' selectors may name, by type of device. It is the table that the driver promises to keep.
 const PROMISED: &str = include_str!("../../../../docs/nvidia-attributes.md");
 
+/// What the Go driver publishes, from its source at 95932046 (`cmd/gpu-kubelet-plugin`), where nothing but the documented gates
+/// adds to it: `GpuInfo.Attributes` in `deviceinfo.go`.
+const GO_GPU: &[&str] = &[
+    "addressingMode",
+    "architecture",
+    "brand",
+    "cudaComputeCapability",
+    "cudaDriverVersion",
+    "driverVersion",
+    "memory",
+    "productName",
+    "resource.kubernetes.io/numaNode",
+    "resource.kubernetes.io/pciBusID",
+    "resource.kubernetes.io/pcieRoot",
+    "type",
+    "uuid",
+];
+/// `CommonAttributesMig` and `CommonCapacitiesMig` in `mig.go`.
+const GO_MIG: &[&str] = &[
+    "addressingMode",
+    "architecture",
+    "brand",
+    "copyEngines",
+    "cudaComputeCapability",
+    "cudaDriverVersion",
+    "decoders",
+    "driverVersion",
+    "encoders",
+    "jpegEngines",
+    "memory",
+    "multiprocessors",
+    "ofaEngines",
+    "parentUUID",
+    "productName",
+    "profile",
+    "resource.kubernetes.io/numaNode",
+    "resource.kubernetes.io/pciBusID",
+    "resource.kubernetes.io/pcieRoot",
+    "type",
+];
+/// What one that exists has besides: `MigDeviceInfo.GetDevice` in `deviceinfo.go`. The one of the test is on slice 2.
+const GO_EXISTING_MIG: &[&str] = &["memorySlice2", "uuid"];
+
+fn names(lists: &[&[&str]]) -> BTreeSet<String> {
+    lists.iter().flat_map(|list| list.iter().map(|name| (*name).to_owned())).collect()
+}
+
+#[test]
+fn devices_have_the_names_that_the_go_driver_publishes_and_no_others() {
+    let gpu = a100();
+    assert_eq!(published(&whole(&gpu, false).unwrap()), names(&[GO_GPU]));
+    assert_eq!(published(&existing_mig(&gpu, &gpu.migs[0]).unwrap()), names(&[GO_MIG, GO_EXISTING_MIG]));
+    let possible = possible_mig(&gpu, &gpu.profiles[0], gpu.profiles[0].placements[0]).unwrap();
+    assert_eq!(published(&possible), names(&[GO_MIG]));
+}
+
 fn published(device: &Device) -> BTreeSet<String> {
     let attributes = device.attributes().map(|(name, _)| name.as_str().to_owned());
     attributes.chain(device.capacities().map(|(name, _)| name.as_str().to_owned())).collect()

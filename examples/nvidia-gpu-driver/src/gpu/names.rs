@@ -73,7 +73,7 @@ pub(crate) fn mig_device_name(minor: u32, profile: &str, profile_id: u32, start:
 fn special(index: u32) -> &'static str {
     match index {
         7 | 8 => "+me",
-        10..=12 => "+gfx",
+        10..=12 | 17 => "+gfx",
         13 | 14 => "-me",
         15 | 16 => "+me.all",
         _ => "",

@@ -12,6 +12,8 @@ pub(crate) struct Reading {
     pub(crate) gpus: Vec<Gpu>,
     /// GPUs that do not answer, by their place in NVML's list. They do not keep the others from being offered.
     pub(crate) broken: Vec<(u32, NvmlError)>,
+    /// What NVML says that GPUs take to be well again, by UUID: nothing is 0. It can tell since driver 570.
+    pub(crate) recovery: Vec<(String, u32)>,
 }
 
 /// Reads all GPUs. Where partitions are made as claims ask for them, only those that no claim has are told of.
@@ -31,7 +33,12 @@ pub(crate) fn read(
     };
     let mut reading = Reading::default();
     for index in 0..library.device_count()? {
-        match library.device(index).and_then(|device| system.gpu(index, &device)) {
+        let read = library.device(index).and_then(|device| {
+            let gpu = system.gpu(index, &device)?;
+            reading.recovery.extend(device.recovery_action().ok().map(|action| (gpu.uuid.clone(), action)));
+            Ok(gpu)
+        });
+        match read {
             Ok(gpu) => reading.gpus.push(gpu),
             Err(error) => reading.broken.push((index, error)),
         }
@@ -110,8 +117,11 @@ fn profiles(device: &Device<'_>, gpu_bytes: u64) -> Result<Vec<MigProfile>, Nvml
     let mut found = Vec::new();
     for shape in device.gpu_instance_profiles()? {
         let name = profile_name(&shape, shape.slices, gpu_bytes);
-        if let Some(placements) = supported(device.possible_placements(shape.id))? {
-            found.push(MigProfile { name, shape, placements });
+        // A profile that can be placed nowhere is none, and hides neither the others nor the GPU.
+        match device.possible_placements(shape.id) {
+            Ok(placements) => found.push(MigProfile { name, shape, placements }),
+            Err(error) if error.is_not_supported() || error.is_invalid_argument() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

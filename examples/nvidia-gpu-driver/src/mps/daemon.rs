@@ -20,7 +20,8 @@ pub(crate) struct Daemon {
     pub(crate) claim: String,
     /// UUIDs of the devices, in the order of the claim.
     pub(crate) devices: Vec<String>,
-    /// UUIDs of the GPUs that they are, or are parts of.
+    /// UUIDs of the whole GPUs among them, whose compute mode is set: a GPU in MIG mode has none (`nvml.h`,
+    /// `nvmlDeviceSetComputeMode`).
     pub(crate) gpus: BTreeSet<String>,
     /// What it has to be told.
     pub(crate) commands: Vec<String>,
@@ -49,7 +50,9 @@ pub(crate) fn daemons(claim: &ClaimUid, wanted: &[Wanted]) -> Result<BTreeMap<us
             Offer::Mig(_, mig) => Some(mig.uuid.clone()),
             Offer::NewMig(..) | Offer::Vfio(_) => None,
         });
-        daemon.gpus.extend(wanted.offer.gpu().map(|gpu| gpu.uuid.clone()));
+        if let Offer::Gpu(gpu) = &wanted.offer {
+            daemon.gpus.insert(gpu.uuid.clone());
+        }
     }
     let complete = |(number, (config, daemon)): (usize, (&MpsConfig, Daemon))| {
         let commands = config.commands(&daemon.devices)?;

@@ -1,13 +1,13 @@
-//! A program that sees folders at other places than everybody else: a daemon of MPS has to see the `/dev/shm` of its
+//! A program that sees folders at other places than all others: a daemon of MPS has to see the `/dev/shm` of its
 //! containers, and its servers, which run as the users of containers do, may not enter the folder of the kubelet.
 //!
 //! This program starts itself, leaves the others' view of the file system, and becomes that program.
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::unix::process::CommandExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process,
 };
 
@@ -20,10 +20,15 @@ use tokio::process::Command;
 /// The first argument of a process that is to become another one.
 const ARGUMENT: &str = "with-own-view";
 
-/// Starts a program, with the arguments that are added, that sees each first folder at the place of the second.
-pub(crate) fn command(folders: [(&Path, &Path); 2], program: &Path) -> Command {
+/// Starts a program, with the arguments that are added, that sees each first folder at the place of the second. It leaves the
+/// control group of this process for this one: a runtime that ends a container ends what is in its group.
+pub(crate) fn command(folders: [(&Path, &Path); 2], group: &Path, program: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(ARGUMENT).args(folders.iter().flat_map(|(folder, place)| [folder, place])).arg(program);
+    command
+        .arg(ARGUMENT)
+        .arg(group)
+        .args(folders.iter().flat_map(|(folder, place)| [folder, place]))
+        .arg(program);
     command
 }
 
@@ -31,6 +36,11 @@ pub(crate) fn command(folders: [(&Path, &Path); 2], program: &Path) -> Command {
 pub(crate) fn become_program(arguments: impl IntoIterator<Item = OsString>) -> Option<io::Error> {
     let mut arguments = arguments.into_iter().skip(1);
     arguments.next().filter(|argument| argument == OsStr::new(ARGUMENT))?;
+    let group = PathBuf::from(arguments.next()?);
+    if let Err(error) = fs::create_dir_all(&group).and_then(|()| fs::write(group.join("cgroup.procs"), "0")) {
+        // It works, until the container of the driver ends.
+        eprintln!("MPS: {}: {error}; the daemon ends with the driver's container", group.display());
+    }
     let seen = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
         // What is unmounted outside must not stay in use here.
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)

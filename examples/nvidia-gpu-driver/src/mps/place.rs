@@ -1,30 +1,37 @@
 //! Where the things of one daemon are.
 
 use std::{
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    fs::{self, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
 use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde::{Deserialize, Serialize};
 use tokio::{
     process::Command,
     time::{Instant, sleep},
 };
 
 use super::{
-    PATIENCE, PIPES, STEP,
+    PATIENCE, PIPES, STEP, Views,
     daemon::Daemon,
     processes::{self, MARK, Process},
 };
 use crate::{cdi::libraries, program};
 
 const PIPE_FOLDER: &str = "pipe";
+const SHM_FOLDER: &str = "shm";
+/// At most half of the node's memory, as in the Go driver; what is used counts for the container that uses it.
+const SHM_OPTIONS: &str = "mode=1777,size=50%";
+/// Where control groups are, of version 2.
+const GROUPS: &str = "/sys/fs/cgroup";
 const LOGS: &str = "log";
 const LIBRARIES: &str = "lib";
 const READY: &str = "ready";
@@ -35,37 +42,63 @@ pub(crate) struct Place {
     pub(crate) book: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) pipes: PathBuf,
+    /// The `/dev/shm` of the daemon and its containers: a file system of its own below the driver's folder, where no other user
+    /// can put anything first.
     pub(crate) shm: PathBuf,
 }
 
+/// What a book says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Book {
+    #[serde(flatten)]
+    pub(crate) daemon: Daemon,
+    /// By which its processes are known.
+    pub(crate) secret: String,
+}
+
 impl Place {
-    /// `book` names all but the folder of shared memory, which is in `shm`.
-    pub(crate) fn new(book: PathBuf, shm: &Path) -> Self {
+    /// `book` names all of it.
+    pub(crate) fn new(book: PathBuf) -> Self {
         let folder = book.with_extension("");
-        let id = folder.file_name().unwrap_or_default().to_string_lossy();
-        Self { shm: shm.join(format!("nvidia-mps-{id}")), pipes: folder.join(PIPE_FOLDER), folder, book }
+        Self { shm: folder.join(SHM_FOLDER), pipes: folder.join(PIPE_FOLDER), folder, book }
     }
 
     /// What the book says. One that is damaged is of no claim.
-    pub(crate) fn read(&self) -> Daemon {
+    pub(crate) fn read(&self) -> Book {
         fs::read(&self.book).ok().and_then(|book| serde_json::from_slice(&book).ok()).unwrap_or_default()
     }
 
-    /// Writes the book, at once or not at all.
-    pub(crate) fn write(&self, daemon: &Daemon) -> io::Result<()> {
-        let new = self.book.with_extension("new");
-        fs::write(&new, serde_json::to_vec(daemon)?)?;
-        fs::rename(new, &self.book)
+    /// Writes the book, at once or not at all, with a new secret unless it has one. Only root may read it.
+    pub(crate) fn write(&self, daemon: &Daemon) -> io::Result<Book> {
+        let secret = match self.read().secret {
+            none if none.is_empty() => processes::new_secret()?,
+            secret => secret,
+        };
+        let (new, book) = (self.book.with_extension("new"), Book { daemon: daemon.clone(), secret });
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&book)?)?;
+        fs::rename(new, &self.book)?;
+        Ok(book)
     }
 
     /// Makes what a daemon has to find. `library` is NVML of this version of the driver.
-    pub(crate) fn make(&self, library: &Path, version: &str) -> io::Result<()> {
+    pub(crate) fn make(&self, library: &Path, version: &str, views: Views) -> io::Result<()> {
         let (logs, links) = (self.folder.join(LOGS), self.folder.join(LIBRARIES));
         for folder in [&self.pipes, &logs, &links, &self.shm] {
             fs::create_dir_all(folder)?;
         }
-        // Containers may run as anybody.
-        fs::set_permissions(&self.shm, Permissions::from_mode(0o1777))?;
+        match views {
+            Views::Own if !self.is_mounted()? => mount(
+                Some("nvidia-mps"),
+                &self.shm,
+                Some("tmpfs"),
+                MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
+                Some(SHM_OPTIONS),
+            )?,
+            Views::Own => {}
+            Views::Shared => fs::set_permissions(&self.shm, Permissions::from_mode(0o1777))?,
+        }
         // What a daemon that was killed has left goes; its folders stay, as containers have them.
         for left in fs::read_dir(&self.pipes)?.chain(fs::read_dir(&links)?).chain(fs::read_dir(&self.folder)?)
         {
@@ -82,10 +115,26 @@ impl Place {
 
     /// Removes all, the book last.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for folder in [&self.shm, &self.folder].into_iter().filter(|folder| folder.exists()) {
-            fs::remove_dir_all(folder)?;
+        if self.shm.exists() && self.is_mounted()? {
+            umount2(&self.shm, MntFlags::MNT_DETACH)?;
         }
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder)?;
+        }
+        // There is none where this process may not make groups, and an empty one costs nothing.
+        let _ = fs::remove_dir(self.group());
         fs::remove_file(&self.book)
+    }
+
+    /// The control group of the daemon, outside those of containers.
+    pub(crate) fn group(&self) -> PathBuf {
+        let id = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        Path::new(GROUPS).join(format!("nvidia-mps-{id}"))
+    }
+
+    /// Whether the shared memory is a file system of its own.
+    fn is_mounted(&self) -> io::Result<bool> {
+        Ok(fs::metadata(&self.shm)?.dev() != fs::metadata(&self.folder)?.dev())
     }
 
     /// Runs NVIDIA's program for this daemon, with its folder seen at `seen_at`. It gets the libraries of the driver and no
@@ -97,7 +146,7 @@ impl Place {
         seen_at: &Path,
         input: &str,
     ) -> anyhow::Result<()> {
-        command.env(MARK, &self.folder).env(PIPES, seen_at.join(PIPE_FOLDER));
+        command.env(MARK, self.read().secret).env(PIPES, seen_at.join(PIPE_FOLDER));
         command
             .env("CUDA_MPS_LOG_DIRECTORY", seen_at.join(LOGS))
             .env("LD_LIBRARY_PATH", seen_at.join(LIBRARIES));
@@ -124,8 +173,9 @@ impl Place {
 
     /// Whether a daemon that has been told all is among these processes.
     pub(crate) fn runs(&self, processes: &[Process]) -> bool {
-        let is_ours = |process: &Process| process.is_daemon && process.folder == self.folder;
-        self.folder.join(READY).exists() && processes.iter().any(is_ours)
+        let secret = self.read().secret;
+        let is_ours = |process: &Process| process.is_daemon && process.secret == secret;
+        !secret.is_empty() && self.folder.join(READY).exists() && processes.iter().any(is_ours)
     }
 
     /// Waits for the end of all processes.
@@ -149,9 +199,11 @@ impl Place {
         self.ends().await
     }
 
-    async fn processes(&self) -> anyhow::Result<Vec<Process>> {
-        let mut processes = processes::all().await?;
-        processes.retain(|process| process.folder == self.folder);
+    /// Those that have its secret.
+    pub(crate) async fn processes(&self) -> anyhow::Result<Vec<Process>> {
+        let (mut processes, secret) = (processes::all().await?, self.read().secret);
+        // A damaged book has no secret, and nothing is known of its processes.
+        processes.retain(|process| !secret.is_empty() && process.secret == secret);
         Ok(processes)
     }
 }

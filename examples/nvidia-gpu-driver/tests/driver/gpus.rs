@@ -81,3 +81,36 @@ fn install_nvidia_smi(rig: &Rig) -> PathBuf {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     ran
 }
+
+#[tokio::test]
+async fn without_the_module_that_cuda_needs_a_claim_says_what_to_run() {
+    let mut machine = two_gpus();
+    machine.without_uvm = true;
+    let rig = Rig::new(&machine, &[]).await;
+    let scheduled = rig.pod("one", "gpu.nvidia.com", "", "").await;
+    let error = rig.prepare(&scheduled.pod).await.unwrap_err();
+    assert!(error.contains("nvidia-uvm") && error.contains("nvidia-modprobe -u -c 0"), "{error}");
+    assert_eq!(rig.books(), [] as [std::path::PathBuf; 0]);
+}
+
+#[tokio::test]
+async fn a_container_with_two_gpus_of_a_request_has_the_files_and_hooks_of_the_driver_once() {
+    let rig = Rig::new(&two_gpus(), &[]).await;
+    let programs = rig.root().join("usr/bin");
+    fs::create_dir_all(&programs).unwrap();
+    fs::write(programs.join("nvidia-cdi-hook"), "").unwrap();
+    fs::write(rig.root().join("usr/lib64/libcuda.so.580.82.07"), "").unwrap();
+    let scheduled = rig.pod("both", "gpu.nvidia.com", ", count: 2", "").await;
+    let prepared = rig.prepare(&scheduled.pod).await.unwrap();
+    let spec = rig.container(&scheduled.pod, &prepared, "a");
+    for gpu in ["/dev/nvidia0", "/dev/nvidia1"] {
+        assert!(spec.devices.iter().any(|device| device.path == gpu), "{gpu} in {:?}", spec.devices);
+    }
+    let file = rig.cdi_file();
+    for once in
+        ["update-ldcache", "enable-cuda-compat", "disable-device-node-modification", "create-symlinks"]
+    {
+        assert_eq!(file.matches(once).count(), 1, "{once} in {file}");
+    }
+    assert_eq!(spec.mounts.iter().filter(|mount| mount.source.ends_with("libcuda.so.580.82.07")).count(), 1);
+}

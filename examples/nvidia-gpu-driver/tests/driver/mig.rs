@@ -94,3 +94,47 @@ async fn a_partition_that_is_in_use_stays_held_until_it_is_not() {
     rig.kubelet.unprepare_pod(&prepared).await.unwrap();
     assert_eq!(rig.instances(), []);
 }
+
+#[tokio::test]
+async fn a_partition_that_is_made_in_a_pod_has_its_nodes_by_number_as_the_kernel_tells_them() {
+    let rig = Rig::new(&h100s(1), &["--dynamic-mig", "true"]).await;
+    let scheduled = rig.pod_with("one", &format!("requests: [{}]", request("gpu", "1g.10gb"))).await;
+    let prepared = rig.prepare(&scheduled.pod).await.unwrap();
+    let instance = rig.hardware()[0]["instances"][0]["id"].as_u64().unwrap();
+    let spec = rig.container(&scheduled.pod, &prepared, "a");
+    let nodes: Vec<(&str, u32, u32)> =
+        spec.devices.iter().map(|node| (node.path.as_str(), node.major, node.minor)).collect();
+    let capability = u32::try_from(3 + 9 * instance).unwrap();
+    let path = |number: u32| format!("/dev/nvidia-caps/nvidia-cap{number}");
+    for expected in [
+        ("/dev/nvidia0", 195, 0),
+        ("/dev/nvidia-uvm", 511, 0),
+        (&path(capability), 237, capability),
+        (&path(capability + 1), 237, capability + 1),
+    ] {
+        assert!(nodes.contains(&expected), "{expected:?} in {nodes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_mode_that_only_a_reset_would_change_is_taken_back_and_the_claim_says_so() {
+    let mut machine = h100s(1);
+    machine.gpus[0].mig_needs_reset = true;
+    let rig = Rig::new(&machine, &["--dynamic-mig", "true"]).await;
+    let scheduled = rig.pod_with("one", &format!("requests: [{}]", request("gpu", "1g.10gb"))).await;
+    let error = rig.prepare(&scheduled.pod).await.unwrap_err();
+    assert!(error.contains("turning MIG mode of gpu-0 on") && error.contains("reset"), "{error}");
+    let hardware = rig.hardware();
+    assert_eq!((&hardware[0]["mig"], &hardware[0]["pendingMig"]), (&false.into(), &serde_json::Value::Null));
+}
+
+#[tokio::test]
+async fn a_gpu_whose_minor_number_changes_with_its_mode_is_not_given_under_the_old_one() {
+    let mut machine = h100s(1);
+    machine.gpus[0].minor_after_mig = Some(5);
+    let rig = Rig::new(&machine, &["--dynamic-mig", "true"]).await;
+    let scheduled = rig.pod_with("one", &format!("requests: [{}]", request("gpu", "1g.10gb"))).await;
+    let error = rig.prepare(&scheduled.pod).await.unwrap_err();
+    assert!(error.contains("was published as gpu-0 and is /dev/nvidia5 now"), "{error}");
+    rig.device("gpu-5", "the GPU under its new number", |device| !device.is_null()).await;
+}

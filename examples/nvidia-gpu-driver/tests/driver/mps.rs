@@ -83,8 +83,7 @@ fn lives(pid: Pid) -> bool {
 fn folders(rig: &Rig) -> Vec<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let kept = entries(&rig.data().join("mps")).filter(|path| !path.ends_with("lock"));
-    kept.chain(entries(&rig.shm())).collect()
+    entries(&rig.data().join("mps")).filter(|path| !path.ends_with("lock")).collect()
 }
 
 /// How each GPU may be used, as numbers of NVML.
@@ -130,7 +129,7 @@ async fn containers_share_a_gpu_through_a_daemon_that_their_claim_has_for_itself
             pid.to_string()
         );
         let shm = source("/dev/shm");
-        assert_eq!(shm.parent(), Some(rig.shm().as_path()));
+        assert!(shm.starts_with(rig.data().join("mps")), "{shm:?} is where other users can put things first");
         assert_eq!(fs::metadata(shm).unwrap().permissions().mode() & 0o7777, 0o1777);
     }
     rig.kubelet.unprepare_pod(&prepared).await.unwrap();
@@ -209,11 +208,13 @@ async fn a_daemon_that_does_not_end_when_it_is_told_to_is_killed() {
 }
 
 #[tokio::test]
-async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_last_sets_the_gpu_back() {
+async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_gpu_keeps_its_compute_mode() {
     let mut gpu = Gpu::new(Model::A100Sxm4_40Gb, 0);
     gpu.mig = true;
     gpu.instances = vec![MigInstance::new("3g.20gb", 0), MigInstance::new("3g.20gb", 4)];
-    let rig = rig(&Machine::new([gpu]), &[]).await;
+    let mut machine = Machine::new([gpu]);
+    machine.log_calls = true;
+    let rig = rig(&machine, &[]).await;
     let devices = rig.devices(&["gpu-0-mig-3g20gb-9-0", "gpu-0-mig-3g20gb-9-4"]).await;
     let mut prepared = Vec::new();
     for name in ["one", "other"] {
@@ -228,8 +229,8 @@ async fn mig_devices_of_one_gpu_have_daemons_of_their_own_and_the_last_sets_the_
         .collect();
     uuids.sort();
     assert_eq!(started, uuids);
+    assert_eq!(rig.calls("nvmlDeviceSetComputeMode"), 0, "a GPU in MIG mode refuses it");
     rig.kubelet.unprepare_pod(&prepared[0]).await.unwrap();
-    assert_eq!(compute_modes(&rig), [EXCLUSIVE]);
     let pid = daemon(&rig).await;
     rig.kubelet.unprepare_pod(&prepared[1]).await.unwrap();
     nothing_is_left(&rig, pid);
@@ -316,4 +317,45 @@ async fn a_daemon_without_a_claim_is_ended_when_the_driver_starts() {
     rig.start();
     wait(&rig, "end", || folders(&rig).is_empty().then_some(())).await;
     nothing_is_left(&rig, pid);
+}
+
+#[tokio::test]
+async fn a_pod_without_a_claim_that_plays_a_daemon_keeps_no_gpu_from_others() {
+    let rig = rig(&l4(), &[]).await;
+    let scheduled = rig.pod("shared", "gpu.nvidia.com", "", &mps("GpuConfig", "")).await;
+    let prepared = rig.prepare(&scheduled.pod).await.unwrap();
+    let pid = daemon(&rig).await;
+    // All that a pod can see: the folder is in the mounts of its containers, and names are anyone's.
+    let folder = folders(&rig).into_iter().find(|path| path.is_dir()).unwrap();
+    let script = "exec -a nvidia-cuda-mps-control sleep 1000";
+    let mut attacker = std::process::Command::new("bash")
+        .args(["-c", script])
+        .env("NVIDIA_GPU_DRIVER_MPS", &folder)
+        .spawn()
+        .unwrap();
+    let attacks = || {
+        let arguments = fs::read(format!("/proc/{}/cmdline", attacker.id())).unwrap_or_default();
+        arguments.starts_with(b"nvidia-cuda-mps-control").then_some(())
+    };
+    wait(&rig, "attacker", attacks).await;
+    rig.kubelet.unprepare_pod(&prepared).await.unwrap();
+    nothing_is_left(&rig, pid);
+    assert!(attacker.try_wait().unwrap().is_none(), "a process of another pod was killed");
+    rig.forget("shared");
+    let other = rig.pod("other", "gpu.nvidia.com", "", "").await;
+    rig.prepare(&other.pod).await.unwrap();
+    attacker.kill().unwrap();
+    attacker.wait().unwrap();
+}
+
+#[tokio::test]
+async fn only_root_reads_by_what_the_processes_of_a_daemon_are_known() {
+    let rig = rig(&l4(), &[]).await;
+    let scheduled = rig.pod("shared", "gpu.nvidia.com", "", &mps("GpuConfig", "")).await;
+    rig.prepare(&scheduled.pod).await.unwrap();
+    let book =
+        folders(&rig).into_iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
+    assert_eq!(fs::metadata(&book).unwrap().permissions().mode() & 0o777, 0o600);
+    let book: serde_json::Value = serde_json::from_slice(&fs::read(book).unwrap()).unwrap();
+    assert!(book["secret"].as_str().unwrap().len() > 20, "{book}");
 }

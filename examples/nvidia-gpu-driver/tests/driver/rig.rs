@@ -67,7 +67,6 @@ impl Rig {
         let kubelet = Kubelet::builder(folders.kubelet()).start();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let rig = Self { api, kubelet, fake, _served: served, folders, options, process: None };
-        rig.make_device_nodes(machine);
         rig.make_sysfs(machine);
         rig
     }
@@ -100,15 +99,26 @@ impl Rig {
     pub(crate) fn machine_options(&self) -> Vec<String> {
         let options = [
             ("--nvidia-driver-root", self.root()),
-            ("--nvidia-dev-root", self.folders.root().join("devices")),
             ("--sysfs", self.folders.root().join("sys")),
             ("--procfs", self.fake.path().join("proc")),
-            ("--shm-root", self.shm()),
         ];
-        options
-            .iter()
-            .flat_map(|(option, value)| [(*option).to_owned(), value.display().to_string()])
-            .collect()
+        let options =
+            options.iter().flat_map(|(option, value)| [(*option).to_owned(), value.display().to_string()]);
+        options.chain(["--mps-without-mounts".to_owned()]).collect()
+    }
+
+    /// Gives an option another value from the next start on.
+    pub(crate) fn set_option(&mut self, option: &str, value: &str) {
+        let place = self.options.iter().position(|one| one == option).unwrap();
+        value.clone_into(&mut self.options[place + 1]);
+    }
+
+    /// The device that the claim of this name has.
+    pub(crate) fn allocated_device(&self, claim: &str) -> String {
+        let claims = self.api.list::<ResourceClaim>();
+        let claim = claims.iter().find(|one| one.metadata.name.as_deref() == Some(claim)).unwrap();
+        let claim = serde_json::to_value(claim).unwrap();
+        claim["status"]["allocation"]["devices"]["results"][0]["device"].as_str().unwrap().to_owned()
     }
 
     /// SIGKILL.
@@ -144,11 +154,6 @@ impl Rig {
     /// The root of NVIDIA's driver.
     pub(crate) fn root(&self) -> PathBuf {
         self.folders.root().join("root")
-    }
-
-    /// What stands for `/dev/shm`.
-    pub(crate) fn shm(&self) -> PathBuf {
-        self.folders.root().join("shm")
     }
 
     /// Where the driver has what it keeps.
@@ -244,6 +249,12 @@ impl Rig {
         let _ = fs::remove_file(self.fake.path().join("hardware.json"));
     }
 
+    /// How often a function of NVML was called; only if the machine logs calls.
+    pub(crate) fn calls(&self, function: &str) -> usize {
+        assert!(self.fake.machine().unwrap().log_calls, "the machine does not log calls");
+        self.fake.count(function).unwrap()
+    }
+
     /// What calls of NVML have done to each GPU: the file of the stand-in.
     pub(crate) fn hardware(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.fake.path().join("hardware.json")).unwrap_or_default();
@@ -290,22 +301,25 @@ impl Rig {
         self.fake.change(|machine| machine.gpus.iter_mut().for_each(|gpu| gpu.processes.clear())).unwrap();
     }
 
-    /// Unloads the kernel's driver, which forgets partitions, changes the machine and loads it again.
+    /// Asks the running driver to close NVML (`release`), or to open it again (`resume`), as an operator does.
+    pub(crate) async fn gpus(&self, what: &str) {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_nvidia-gpu-driver"));
+        command.env_clear().args(["gpus", what, "--kubelet-root"]).arg(self.folders.kubelet());
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}; the log:\n{}", self.log());
+    }
+
+    /// Unloads the kernel's driver, which forgets partitions and is refused while NVML is open; changes the machine and loads
+    /// it again.
     pub(crate) async fn reload_driver(&self, change: impl FnOnce(&mut Machine)) {
-        let (machine, aside) = (self.fake.path().join("machine.json"), self.fake.path().join("aside"));
-        fs::rename(&machine, &aside).unwrap();
-        let lost = |api: &ApiServer| {
-            let devices = devices(api);
-            let is_lost = |device: &Value| device["taints"][0]["key"] == "gpu.nvidia.com/gpu-lost";
-            (!devices.is_empty() && devices.iter().all(is_lost)).then_some(())
-        };
-        self.api.wait_until("all GPUs lost", PATIENCE, lost).await.unwrap();
-        fs::rename(&aside, &machine).unwrap();
+        self.gpus("release").await;
+        self.fake.unload().unwrap();
+        self.fake.load().unwrap();
         self.fake.change(change).unwrap();
-        self.fake.reboot().unwrap();
+        self.gpus("resume").await;
         let back =
             |api: &ApiServer| devices(api).iter().all(|device| device["taints"].is_null()).then_some(());
-        self.api.wait_until("no GPU lost", PATIENCE, back).await.unwrap();
+        self.api.wait_until("no GPU released", PATIENCE, back).await.unwrap();
     }
 
     /// Removes the records of claims, as no program would.
@@ -333,18 +347,6 @@ impl Rig {
     pub(crate) fn books(&self) -> Vec<PathBuf> {
         let records = self.data().join("claims");
         files_below(&records).into_iter().chain(files_below(&self.folders.cdi())).collect()
-    }
-
-    /// Links to a device that every machine has: nobody has to be root.
-    fn make_device_nodes(&self, machine: &Machine) {
-        let dev = self.folders.root().join("devices/dev");
-        fs::create_dir_all(dev.join("nvidia-caps")).unwrap();
-        let own = machine.gpus.iter().map(|gpu| format!("nvidia{}", gpu.minor()));
-        let common = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(str::to_owned);
-        let capabilities = (1..300).map(|number| format!("nvidia-caps/nvidia-cap{number}"));
-        for node in own.chain(common).chain(capabilities) {
-            symlink("/dev/null", dev.join(node)).unwrap();
-        }
     }
 
     /// The first two GPUs are below one root complex, and each further two below another.

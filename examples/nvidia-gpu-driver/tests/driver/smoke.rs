@@ -27,7 +27,12 @@ fn nvidia_smi(rig: &Rig, architecture: &str) -> PathBuf {
 
 fn smoke(rig: &Rig, architecture: &str) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-smoke"));
-    command.arg("--nvidia-smi").arg(nvidia_smi(rig, architecture)).arg("--").args(rig.machine_options());
+    command
+        .arg("--nvidia-smi")
+        .arg(nvidia_smi(rig, architecture))
+        .arg("--")
+        .args(rig.machine_options())
+        .args(["--poll-interval", "1"]);
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
     (output.status.success(), text)
@@ -40,6 +45,7 @@ async fn gpus_are_held_against_nvidia_smi_and_prepared() {
     rig.install();
     let (succeeded, text) = smoke(&rig, "Ada Lovelace");
     assert!(succeeded && text.contains("2 GPUs are as nvidia-smi tells"), "{text}");
+    assert!(text.contains("NVML was closed and opened again"), "{text}");
     let (succeeded, text) = smoke(&rig, "Turing");
     assert!(!succeeded && text.contains("architecture is \"Ada Lovelace\""), "{text}");
 }

@@ -36,7 +36,6 @@ async fn a_gpu_that_a_process_of_nobody_uses_is_refused_with_its_name_and_given_
 #[tokio::test]
 async fn what_is_no_use_of_a_gpu_or_cannot_be_told_keeps_it_from_nobody() {
     let rig = Rig::new(&l4(), &[]).await;
-    rig.run_process(0, Process::new(4711, 100), "nvidia-cuda-mps");
     // In a namespace that the driver does not see, and one that has just ended.
     let unseen = [Process::new(0, 100), Process::new(4712, 100)];
     rig.fake.change(|machine| machine.gpus[0].processes.extend(unseen)).unwrap();
@@ -118,4 +117,13 @@ async fn a_gpu_that_is_used_whole_is_not_partitioned() {
     assert_eq!((rig.instances(), rig.hardware().len()), (Vec::new(), 0), "nothing was changed");
     rig.end_processes();
     rig.prepare(&scheduled.pod).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_has_the_name_of_a_server_of_mps_is_a_user_like_others() {
+    let rig = Rig::new(&l4(), &[]).await;
+    rig.run_process(0, Process::new(4711, 100), "nvidia-cuda-mps");
+    let scheduled = rig.pod("pod", GPU, "", "").await;
+    let error = rig.prepare(&scheduled.pod).await.unwrap_err();
+    assert!(error.contains("is used by process 4711, nvidia-cuda-mps"), "{error}");
 }

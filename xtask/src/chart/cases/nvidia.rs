@@ -16,11 +16,11 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
     ];
     const ON: [&str; 11] = [
         "nvidiaDriverRoot=/home/kubernetes/bin/nvidia",
-        "nvidiaDevRoot=/",
         "nvidiaCDIHookPath=/usr/bin/nvidia-cdi-hook",
         "dynamicMig=true",
         "passthrough=true",
         "checkProcesses=false",
+        "health=false",
         "additionalXidsToIgnore={94,95}",
         "forgiveXidsAfter=3600",
         "log.format=json",
@@ -44,7 +44,7 @@ pub(in crate::chart) fn extremes() -> Vec<Case> {
             ],
         ),
         Case::rendered(&ON, &["DaemonSet"]),
-        Case::rendered(&["deviceClasses.extendedResourceName="], &["DeviceClass"]),
+        Case::rendered(&["deviceClasses.extendedResourceName=nvidia.com/gpu"], &["DeviceClass"]),
         Case::refused(&["nvidiaDriverRoot=run/nvidia"], &["nvidiaDriverRoot"]),
         Case::refused(&["nvidiaDriverRoot=/run/nvidia/"], &["nvidiaDriverRoot"]),
         Case::refused(&["dynamicMig=maybe"], &["dynamicMig"]),

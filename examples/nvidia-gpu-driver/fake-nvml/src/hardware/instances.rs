@@ -15,6 +15,8 @@ pub(crate) enum Refusal {
     NoRoom,
     #[error("it is in use")]
     InUse,
+    #[error("it waits for a reset")]
+    ResetRequired,
 }
 
 impl GpuHardware {
@@ -33,7 +35,7 @@ impl GpuHardware {
     }
 
     fn begin_instance(&mut self, gpu: &Gpu, wanted: &MigInstance) -> Result<(), Refusal> {
-        let profiles = gpu.model.profiles();
+        let profiles = gpu.profiles();
         let profile = profiles.iter().find(|profile| profile.name == wanted.profile);
         let profile = profile.ok_or(Refusal::Invalid)?;
         let id = self.create(gpu, profile.id, Some((wanted.start, profile.size)))?;
@@ -53,7 +55,7 @@ impl GpuHardware {
         if !self.mig {
             return Err(Refusal::NotSupported);
         }
-        let profile = gpu.model.profile(profile).ok_or(Refusal::Invalid)?;
+        let profile = gpu.profile(profile).ok_or(Refusal::Invalid)?;
         let places = profile.starts.iter().map(|start| (*start, profile.size));
         let mut wanted = places.filter(|possible| place.is_none_or(|place| place == *possible)).peekable();
         if wanted.peek().is_none() {
@@ -162,19 +164,52 @@ impl GpuHardware {
         if on.compute_instances.len() == before { Err(Refusal::Invalid) } else { Ok(()) }
     }
 
-    /// Turns MIG on or off, while nothing uses the GPU and no instance is left.
-    pub(crate) fn set_mig(&mut self, gpu: &Gpu, on: bool) -> Result<(), Refusal> {
+    /// Turns MIG on or off, at once or pending; why it is only pending. Setting the mode that counts now takes a pending one
+    /// back.
+    pub(crate) fn set_mig(&mut self, gpu: &Gpu, on: bool) -> Result<Option<Refusal>, Refusal> {
         if !gpu.model.has_mig() {
             return Err(Refusal::NotSupported);
         }
+        self.pending_mig = None;
         if on == self.mig {
-            return Ok(());
+            return Ok(None);
         }
-        if !self.instances.is_empty() || !gpu.processes.is_empty() {
+        if !self.instances.is_empty() {
             return Err(Refusal::InUse);
         }
+        let why = if gpu.mig_needs_reset {
+            Refusal::ResetRequired
+        } else if gpu.processes.is_empty() {
+            self.activate_mig(gpu, on);
+            return Ok(None);
+        } else {
+            Refusal::InUse
+        };
+        self.pending_mig = Some(on);
+        Ok(Some(why))
+    }
+
+    /// "May unbind or reset the device to activate the requested mode. Thus, the attributes associated with the device, such
+    /// as minor number, might change" (`nvml.h`, `nvmlDeviceSetMigMode`). Compute mode is the default then.
+    fn activate_mig(&mut self, gpu: &Gpu, on: bool) {
         self.mig = on;
+        self.compute_mode = 0;
+        self.minor = gpu.minor_after_mig.or(self.minor);
+    }
+
+    /// "On MIG-enabled GPUs, compute mode would be set to DEFAULT and changing it is not supported" (`nvml.h`,
+    /// `nvmlDeviceSetComputeMode`).
+    pub(crate) fn set_compute_mode(&mut self, mode: u32) -> Result<(), Refusal> {
+        if self.mig {
+            return Err(Refusal::NotSupported);
+        }
+        self.compute_mode = mode;
         Ok(())
+    }
+
+    /// The N of its `/dev/nvidiaN` now.
+    pub(crate) fn minor(&self, gpu: &Gpu) -> u32 {
+        self.minor.unwrap_or_else(|| gpu.minor())
     }
 
     pub(crate) fn instance(&self, id: u32) -> Result<&GpuInstance, Refusal> {
@@ -183,7 +218,7 @@ impl GpuHardware {
 
     pub(crate) fn compute_profiles(&self, gpu: &Gpu, instance: u32) -> Result<Vec<ComputeProfile>, Refusal> {
         let profile = self.instance(instance)?.profile;
-        Ok(gpu.model.profile(profile).ok_or(Refusal::Invalid)?.compute_profiles())
+        Ok(gpu.profile(profile).ok_or(Refusal::Invalid)?.compute_profiles())
     }
 
     fn is_free(&self, profile: &Profile, place: (u32, u32)) -> bool {
@@ -259,7 +294,7 @@ mod tests {
         assert_eq!(hardware.set_mig(&gpu, false), Err(Refusal::InUse));
         assert_eq!(hardware.destroy_compute(&gpu, instance, compute), Ok(()));
         assert_eq!(hardware.destroy(instance), Ok(()));
-        assert_eq!(hardware.set_mig(&gpu, false), Ok(()));
+        assert_eq!(hardware.set_mig(&gpu, false), Ok(None));
         assert_eq!(hardware.create(&gpu, 9, None), Err(Refusal::NotSupported));
     }
 
@@ -272,15 +307,14 @@ mod tests {
         assert_eq!(hardware.create_compute(&gpu, instance, 0, Some((3, 1))), Err(Refusal::NoRoom));
         assert_eq!(hardware.create_compute(&gpu, instance, 0, None), Ok(1), "1c at 0");
         assert_eq!(hardware.create_compute(&gpu, instance, 2, None), Err(Refusal::Invalid), "no 3c on 4g");
-        let one = gpu.model.profile(5).expect("4g").compute_profiles()[0];
+        let one = gpu.profile(5).expect("4g").compute_profiles()[0];
         assert_eq!(hardware.remaining_compute(instance, &one), Ok(1));
     }
 
     #[test]
     fn what_remains_is_what_can_be_made() {
         let (gpu, mut hardware) = empty();
-        let remaining =
-            |hardware: &GpuHardware, id| hardware.remaining(&gpu.model.profile(id).expect("a profile"));
+        let remaining = |hardware: &GpuHardware, id| hardware.remaining(&gpu.profile(id).expect("a profile"));
         assert_eq!([19, 20, 15, 14, 9, 5, 0].map(|id| remaining(&hardware, id)), [7, 1, 4, 3, 2, 1, 1]);
         hardware.create(&gpu, 14, Some((0, 2))).expect("room");
         assert_eq!([19, 20, 15, 14, 9, 5, 0].map(|id| remaining(&hardware, id)), [5, 1, 3, 2, 1, 0, 0]);

@@ -6,12 +6,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{Ecc, Event, Faults, MigInstance, Process, Text};
+use crate::mig::Profile;
 use crate::{Error, Model};
 
 /// A GPU of the machine: a model, and where this one differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the file")]
 pub struct Gpu {
     /// What it is.
     pub model: Model,
@@ -50,6 +52,22 @@ pub struct Gpu {
     /// The instances that it has before a call has changed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<MigInstance>,
+    /// Ids of profiles whose placements are an invalid argument, as of one that the GPU lacks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaceable: Vec<u32>,
+    /// Whether it has the profile that CUDA 13.2 has added, the 18th: three slices with graphics.
+    #[serde(default)]
+    pub newest_profile: bool,
+    /// Its minor number from the first change of MIG mode on, which may unbind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minor_after_mig: Option<u32>,
+    /// Whether a change of MIG mode waits for a reset, as in a virtual machine.
+    #[serde(default)]
+    pub mig_needs_reset: bool,
+    /// What `nvidia-smi` shows as recovery action: 0 none, 1 reset, 2 reboot, 3 drain, 4 drain and reset. Without one, it is
+    /// not supported, as before driver 570.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_action: Option<u32>,
     /// Fallen off the bus: it is still counted, and every call on it says so.
     #[serde(default)]
     pub lost: bool,
@@ -94,6 +112,11 @@ impl Gpu {
             compute_capability: None,
             mig: false,
             instances: Vec::new(),
+            unplaceable: Vec::new(),
+            newest_profile: false,
+            minor_after_mig: None,
+            mig_needs_reset: false,
+            recovery_action: Some(0),
             lost: false,
             addressing_mode: None,
             module_id: None,
@@ -124,6 +147,19 @@ impl Gpu {
     #[must_use]
     pub fn memory_mib(&self) -> u64 {
         self.memory_mib.unwrap_or_else(|| self.model.memory_mib())
+    }
+
+    /// The shapes it can be cut into.
+    pub(crate) fn profiles(&self) -> Vec<Profile> {
+        let mut profiles = self.model.profiles();
+        if self.newest_profile {
+            profiles.extend(self.model.newest_profile());
+        }
+        profiles
+    }
+
+    pub(crate) fn profile(&self, id: u32) -> Option<Profile> {
+        self.profiles().into_iter().find(|profile| profile.id == id)
     }
 
     pub(crate) fn name(&self) -> Text {

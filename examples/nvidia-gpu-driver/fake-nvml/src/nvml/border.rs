@@ -1,6 +1,6 @@
 //! The types as which functions see what C hands them. All `unsafe` of pointers is here.
 
-use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 use std::ptr;
 
 use nvml_wrapper_sys::bindings::{
@@ -20,6 +20,12 @@ pub(super) trait FromC<C> {
 }
 
 impl FromC<Self> for c_uint {
+    unsafe fn from_c(argument: Self) -> Self {
+        argument
+    }
+}
+
+impl FromC<Self> for c_int {
     unsafe fn from_c(argument: Self) -> Self {
         argument
     }
@@ -123,6 +129,16 @@ impl<T> FromC<*mut T> for ListOut<T> {
 impl<T> ListOut<T> {
     pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
+    }
+
+    /// Changes the values that are there; another argument says how many.
+    pub(super) fn change(&self, count: usize, change: impl FnMut(&mut T)) -> Result<(), Code> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so valid for as many values as the function's other argument says, by the promise to `from_c`.
+        unsafe { std::slice::from_raw_parts_mut(self.0, count) }.iter_mut().for_each(change);
+        Ok(())
     }
 
     /// Where the documentation promises room for them all.

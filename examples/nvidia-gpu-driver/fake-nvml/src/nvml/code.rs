@@ -17,6 +17,7 @@ impl Code {
     pub(crate) const INSUFFICIENT_SIZE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE);
     pub(crate) const DRIVER_NOT_LOADED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED);
     pub(crate) const GPU_IS_LOST: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
+    pub(crate) const RESET_REQUIRED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED);
     pub(crate) const IN_USE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_IN_USE);
     pub(crate) const INSUFFICIENT_RESOURCES: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES);
@@ -40,6 +41,7 @@ impl From<Refusal> for Code {
             Refusal::NotSupported => Self::NOT_SUPPORTED,
             Refusal::NoRoom => Self::INSUFFICIENT_RESOURCES,
             Refusal::InUse => Self::IN_USE,
+            Refusal::ResetRequired => Self::RESET_REQUIRED,
         }
     }
 }

@@ -49,7 +49,8 @@ nvml! {
         device: nvmlDevice_t as Handle,
         minor: *mut c_uint as Out<c_uint>,
     ) {
-        minor.put(call.gpu(device)?.minor())
+        let gpu = call.gpu(device)?;
+        minor.put(gpu.hardware()?.minor(&gpu))
     }
 
     fn nvmlDeviceGetBrand(

@@ -3,8 +3,8 @@
 use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{
-    NVML_GPU_INSTANCE_PROFILE_COUNT, nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t,
-    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t,
+    nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
 use super::border::{Handle, In, ListOut, Out, field};
@@ -61,7 +61,12 @@ nvml! {
         placements: *mut nvmlGpuInstancePlacement_t as ListOut<nvmlGpuInstancePlacement_t>,
         count: *mut c_uint as Out<c_uint>,
     ) {
-        let profile = by_id(&call.gpu(device)?, profile)?;
+        let gpu = call.gpu(device)?;
+        let profile = by_id(&gpu, profile)?;
+        // As for a profile that the GPU lacks (`nvml.h`: "If device, profileId or count are invalid").
+        if gpu.unplaceable.contains(&profile.id) {
+            return Err(Code::INVALID_ARGUMENT);
+        }
         let place = |start: &u32| nvmlGpuInstancePlacement_t { start: *start, size: profile.size };
         put_list(&profile.starts.iter().map(place).collect::<Vec<_>>(), &placements, &count)
     }
@@ -153,11 +158,14 @@ fn create(
     instance.put_handle(gpu.instance(|one| one.id == id)?.handle())
 }
 
+/// `NVML_GPU_INSTANCE_PROFILE_COUNT` of `nvml.h` since CUDA 13.2; the bindings of `nvml-wrapper-sys` stop at 17.
+pub(crate) const PROFILES: u32 = 18;
+
 fn by_index(gpu: &GpuRef, index: u32) -> Result<Profile, Code> {
-    if index >= NVML_GPU_INSTANCE_PROFILE_COUNT {
+    if index >= PROFILES {
         return Err(Code::INVALID_ARGUMENT);
     }
-    let profiles = gpu.model.profiles();
+    let profiles = gpu.profiles();
     profiles.into_iter().find(|profile| profile.index == index).ok_or(Code::NOT_SUPPORTED)
 }
 
@@ -165,7 +173,7 @@ fn by_id(gpu: &GpuRef, id: u32) -> Result<Profile, Code> {
     if !gpu.model.has_mig() {
         return Err(Code::NOT_SUPPORTED);
     }
-    gpu.model.profile(id).ok_or(Code::INVALID_ARGUMENT)
+    gpu.profile(id).ok_or(Code::INVALID_ARGUMENT)
 }
 
 fn with_mig_on(gpu: GpuRef) -> Result<GpuRef, Code> {

@@ -22,9 +22,9 @@ nvml! {
         if !gpu.model.has_mig() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let mode = gpu.hardware()?.mig.into();
-        current.put(mode)?;
-        pending.put(mode)
+        let hardware = gpu.hardware()?;
+        current.put(hardware.mig.into())?;
+        pending.put(hardware.pending_mig.unwrap_or(hardware.mig).into())
     }
 
     fn nvmlDeviceSetMigMode(
@@ -37,8 +37,9 @@ nvml! {
         if mode > 1 {
             return Err(Code::INVALID_ARGUMENT);
         }
-        gpu.change(|hardware| hardware.set_mig(&gpu, mode == 1))?;
-        activation.put(nvmlReturn_enum_NVML_SUCCESS)
+        // The call succeeds also where the mode is only pending; `activationStatus` tells (`nvml.h`, `nvmlDeviceSetMigMode`).
+        let activated = gpu.change(|hardware| hardware.set_mig(&gpu, mode == 1))?;
+        activation.put(activated.map_or(nvmlReturn_enum_NVML_SUCCESS, |why| Code::from(why).0))
     }
 
     fn nvmlDeviceGetMaxMigDeviceCount(

@@ -5,7 +5,9 @@ mod event_sets;
 mod handles;
 mod reached;
 
-use std::fs::{self, Metadata};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::{self, File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +22,7 @@ pub(super) use reached::{Device, GpuRef, InstanceRef};
 
 use super::code::Code;
 use crate::folder::{self, Folder};
+use crate::machine::PciAddress;
 use crate::{FOLDER_VARIABLE, Machine};
 use event_sets::EventSets;
 use handles::Handles;
@@ -41,10 +44,17 @@ struct Session {
     machine: Option<(Stamp, Arc<Machine>)>,
     handles: Handles,
     event_sets: EventSets,
+    /// What this process has open: the driver, and GPUs. The kernel takes the locks back from a process that dies.
+    held: BTreeMap<Option<PciAddress>, File>,
 }
 
-static SESSION: Mutex<Session> =
-    Mutex::new(Session { users: 0, machine: None, handles: Handles::new(), event_sets: EventSets::new() });
+static SESSION: Mutex<Session> = Mutex::new(Session {
+    users: 0,
+    machine: None,
+    handles: Handles::new(),
+    event_sets: EventSets::new(),
+    held: BTreeMap::new(),
+});
 
 /// Poisoning says that a call panicked; what it changes, it changes in one step.
 fn session() -> MutexGuard<'static, Session> {
@@ -54,7 +64,18 @@ fn session() -> MutexGuard<'static, Session> {
 /// Counts one more who uses the library.
 pub(super) fn initialize() -> Result<(), Code> {
     folder()?.settle()?;
+    hold(None)?;
     session().users += 1;
+    Ok(())
+}
+
+/// Keeps a GPU from a reset, and the driver from being unloaded, until the last shut-down: starting opens
+/// `/dev/nvidiactl`, and looking a GPU up opens `/dev/nvidia<n>` (`nvml.h`, `nvmlDeviceGetHandleByIndex_v2`: "may initialize the
+/// GPU"; NVIDIA/dcgm-exporter issue 716).
+fn hold(gpu: Option<PciAddress>) -> Result<(), Code> {
+    if let Entry::Vacant(place) = session().held.entry(gpu) {
+        place.insert(folder()?.hold(gpu)?);
+    }
     Ok(())
 }
 
@@ -62,6 +83,9 @@ pub(super) fn initialize() -> Result<(), Code> {
 pub(super) fn shut_down() {
     let mut session = session();
     session.users = session.users.saturating_sub(1);
+    if session.users == 0 {
+        session.held.clear();
+    }
 }
 
 static FOLDER: LazyLock<Option<Folder>> = LazyLock::new(|| {

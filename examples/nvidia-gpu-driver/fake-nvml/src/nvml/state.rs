@@ -5,13 +5,16 @@ use std::ffi::{c_int, c_uint, c_ulonglong};
 use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::{
     nvmlComputeMode_t, nvmlDevice_t, nvmlDeviceAddressingMode_t, nvmlEccCounterType_t, nvmlEnableState_t,
-    nvmlGpuVirtualizationMode_t, nvmlMemoryErrorType_t, nvmlProcessInfo_t,
+    nvmlFieldValue_t, nvmlGpuVirtualizationMode_t, nvmlMemoryErrorType_t, nvmlProcessInfo_t,
 };
 
 use super::border::{Handle, ListOut, Out};
 use super::code::Code;
 use super::gpu_instance::put_list;
 use super::nvml;
+
+/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION` of `nvml.h`.
+const RECOVERY_ACTION: u32 = 230;
 
 nvml! {
     fn nvmlDeviceGetComputeMode(
@@ -31,10 +34,7 @@ nvml! {
         if mode > sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_PROCESS {
             return Err(Code::INVALID_ARGUMENT);
         }
-        gpu.change(|hardware| {
-            hardware.compute_mode = mode;
-            Ok(())
-        })
+        gpu.change(|hardware| hardware.set_compute_mode(mode))
     }
 
     fn nvmlDeviceGetPersistenceMode(
@@ -145,6 +145,25 @@ nvml! {
         let room = count.get()? as usize;
         put_list(&found.iter().map(info).collect::<Vec<_>>(), &processes, &count)?;
         if room < found.len() { Err(Code::INSUFFICIENT_SIZE) } else { Ok(()) }
+    }
+
+    // Each value has a result of its own, and the call succeeds (`nvml.h`, `nvmlDeviceGetFieldValues`).
+    fn nvmlDeviceGetFieldValues(
+        call,
+        device: nvmlDevice_t as Handle,
+        count: c_int as c_int,
+        values: *mut nvmlFieldValue_t as ListOut<nvmlFieldValue_t>,
+    ) {
+        let action = call.gpu(device)?.recovery_action;
+        let count = usize::try_from(count).map_err(|_| Code::INVALID_ARGUMENT)?;
+        values.change(count, |value| match (value.fieldId, action) {
+            (RECOVERY_ACTION, Some(action)) => {
+                value.valueType = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
+                value.value.uiVal = action;
+                value.nvmlReturn = sys::nvmlReturn_enum_NVML_SUCCESS;
+            }
+            _ => value.nvmlReturn = Code::NOT_SUPPORTED.0,
+        })
     }
 
     fn nvmlDeviceGetCudaComputeCapability(

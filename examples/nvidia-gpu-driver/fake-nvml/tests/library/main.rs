@@ -6,5 +6,6 @@ mod devices;
 mod events;
 mod faults;
 mod mig;
+mod refusals;
 mod support;
 mod symbols;

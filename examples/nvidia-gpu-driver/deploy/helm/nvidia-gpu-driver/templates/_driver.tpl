@@ -14,20 +14,12 @@ gpu.nvidia.com
 {{ .Values.nvidiaDriverRoot | default "/" }}
 {{- end }}
 
-{{- define "nvidia.devRoot" -}}
-{{ .Values.nvidiaDevRoot | default (include "nvidia.driverRoot" .) }}
-{{- end }}
-
 {{/* Environment variables of the driver's container, beside those that all drivers have. */}}
 {{- define "driver.env" -}}
 - name: NVIDIA_DRIVER_ROOT
   value: {{ include "nvidia.driverRoot" . }}
 - name: CONTAINER_DRIVER_ROOT
   value: /driver-root
-- name: NVIDIA_DEV_ROOT
-  value: {{ include "nvidia.devRoot" . }}
-- name: CONTAINER_DEV_ROOT
-  value: {{ eq (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) | ternary "/driver-root" "/dev-root" }}
 {{- with .Values.nvidiaCDIHookPath }}
 - name: NVIDIA_CDI_HOOK_PATH
   value: {{ . }}
@@ -39,6 +31,10 @@ gpu.nvidia.com
 {{- if kindIs "bool" .Values.checkProcesses }}
 - name: CHECK_PROCESSES
   value: {{ .Values.checkProcesses | quote }}
+{{- end }}
+{{- if kindIs "bool" .Values.health }}
+- name: HEALTH
+  value: {{ .Values.health | quote }}
 {{- end }}
 {{- with .Values.pollInterval }}
 - name: POLL_INTERVAL
@@ -67,21 +63,18 @@ hostPID: true
 where they are. NVIDIA's driver may be installed later, and be mounted then. */}}
 {{- define "driver.volumeMounts" -}}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
-# MPS's daemons and their containers share memory here.
-- {name: shm, mountPath: /dev/shm}
-{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
-- {name: dev, mountPath: /dev-root/dev, readOnly: true, mountPropagation: HostToContainer}
-{{- end }}
+# Shared memory of MPS's daemons is mounted below here, for containers to have it too.
+- {name: mps, mountPath: {{ .Values.kubeletRoot }}/plugins/{{ include "driver.driverName" . }}/mps, mountPropagation: Bidirectional}
+# Daemons of MPS leave the container's control group, so that they outlive the pod.
+- {name: cgroups, mountPath: /sys/fs/cgroup}
 {{- end }}
 {{- define "driver.volumes" -}}
 - name: driver-root
   hostPath: {path: {{ include "nvidia.driverRoot" . }}, type: DirectoryOrCreate}
-- name: shm
-  hostPath: {path: /dev/shm, type: Directory}
-{{- if ne (include "nvidia.devRoot" .) (include "nvidia.driverRoot" .) }}
-- name: dev
-  hostPath: {path: {{ include "nvidia.devRoot" . | trimSuffix "/" }}/dev, type: DirectoryOrCreate}
-{{- end }}
+- name: mps
+  hostPath: {path: {{ .Values.kubeletRoot }}/plugins/{{ include "driver.driverName" . }}/mps, type: DirectoryOrCreate}
+- name: cgroups
+  hostPath: {path: /sys/fs/cgroup, type: Directory}
 {{- end }}
 
 {{/* What the driver may do with the API, beside what all drivers may: nothing. */}}

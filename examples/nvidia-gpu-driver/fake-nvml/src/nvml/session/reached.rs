@@ -90,6 +90,7 @@ impl Call {
         if gpu.lost {
             return Err(Code::GPU_IS_LOST);
         }
+        super::hold(Some(address))?;
         Ok(GpuRef { index, address, machine: Arc::clone(&machine) })
     }
 }
@@ -233,7 +234,7 @@ impl InstanceRef {
     }
 
     pub(crate) fn profile(&self) -> Result<Profile, Code> {
-        self.gpu.model.profile(self.info().profile).ok_or(Code::UNKNOWN)
+        self.gpu.profile(self.info().profile).ok_or(Code::UNKNOWN)
     }
 
     /// The compute instance on it that fits.
