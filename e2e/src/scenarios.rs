@@ -38,6 +38,7 @@ mod nvidia_mps;
 mod operations;
 mod pods;
 mod profiles;
+mod reboot;
 mod refusal;
 mod registration;
 mod restart;
@@ -53,6 +54,7 @@ mod take_over;
 mod turns;
 mod two_drivers;
 mod undone;
+mod unreadable_record;
 pub(crate) mod updates;
 mod webhook;
 mod wiped_slices;
@@ -74,6 +76,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         stop::scenarios(),
         restart::scenarios(),
         books::scenarios(),
+        reboot::scenarios(),
+        unreadable_record::scenarios(),
         kubelet_away::scenarios(),
         bad_prepares::scenarios(),
         lost_calls::scenarios(),

@@ -1,6 +1,9 @@
 //! Pods of the scenario.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
@@ -35,18 +38,13 @@ impl Context {
     pub(crate) async fn wait_running_nudged(&self, name: &str, within: Duration) -> Result<Pod> {
         const EVERY: Duration = Duration::from_secs(3);
         let end = Instant::now() + within;
-        let mut nudges = 0;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let settled = self.wait_phase(name, &["Running", "Failed", "Succeeded"], left.min(EVERY)).await;
             if settled.is_ok() || left.is_zero() {
                 return self.wait_running(name, Duration::ZERO).await;
             }
-            nudges += 1;
-            let change = serde_json::json!({"metadata": {"annotations": {"nudge": nudges.to_string()}}});
-            let pods = self.api::<Pod>();
-            let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(change)).await;
-            changed.with_context(|| format!("annotating pod {name}"))?;
+            self.nudge(name).await?;
         }
     }
 
@@ -56,6 +54,15 @@ impl Context {
             Tier::Full => self.wait_running(name, within).await,
             Tier::Smoke | Tier::Gate => self.wait_running_nudged(name, within).await,
         }
+    }
+
+    /// Changes the pod, so that the kubelet looks at it at once.
+    pub(crate) async fn nudge(&self, name: &str) -> Result<()> {
+        static NUDGES: AtomicUsize = AtomicUsize::new(0);
+        let number = NUDGES.fetch_add(1, Ordering::Relaxed).to_string();
+        let change = serde_json::json!({"metadata": {"annotations": {"nudge": number}}});
+        let changed = self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await;
+        changed.with_context(|| format!("annotating pod {name}")).map(drop)
     }
 
     /// Waits until the pod's phase is one of `phases`.

@@ -251,7 +251,7 @@ async fn restart_container(cx: &Context, pod: &str) -> Result<()> {
 }
 
 /// Of the pod's only container.
-async fn status(cx: &Context, pod: &str) -> Result<ContainerStatus> {
+pub(super) async fn status(cx: &Context, pod: &str) -> Result<ContainerStatus> {
     let found = cx.api::<Pod>().get(pod).await.with_context(|| format!("reading pod {pod}"))?;
     let statuses = found.status.and_then(|status| status.container_statuses).unwrap_or_default();
     statuses.into_iter().next().with_context(|| format!("pod {pod} has no container yet"))

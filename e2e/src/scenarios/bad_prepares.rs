@@ -69,11 +69,15 @@ async fn one_hangs(cx: &Context) -> Result<()> {
 
     let kubelet = ComponentLog::of("kubelet")?;
     cx.api::<Pod>().delete("hangs", &DeleteParams::default()).await?;
-    // The kubelet has it from the answer: had it given up first, it would say that its deadline was exceeded.
-    eventually("the kubelet told why it has to ask again", HANGS_FOR, || async {
-        Ok(kubelet.read()?.contains("prepare is still running since").then_some(()))
-    })
-    .await?;
+    // Each call is answered before the kubelet gives up: it would log that its deadline was exceeded then.
+    for call in ["NodePrepareResources", "NodeUnprepareResources"] {
+        let failed = format!("{call} failed");
+        eventually(&format!("why {call} failed in the kubelet's log"), HANGS_FOR, || async {
+            let told = |line: &str| line.contains(&failed) && line.contains("prepare is still running since");
+            Ok(kubelet.read()?.lines().any(told).then_some(()))
+        })
+        .await?;
+    }
     cx.wait_gone("hangs", SETTLED_WITHIN).await?;
     // By then the driver is done with it, however the claim was let go.
     tokio::time::sleep((HANGS_FOR + Duration::from_secs(5)).saturating_sub(began.elapsed())).await;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 
 use super::gpu::{self, DRIVER, SETTLED_WITHIN, run_pod};
-use crate::{context::Context, node, pod::ShellPod, scenario::Scenario};
+use crate::{context::Context, driver::Driver, node, pod::ShellPod, scenario::Scenario};
 
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -72,6 +72,21 @@ async fn reboot(cx: &Context) -> Result<()> {
     let (driver, _) = gpu::start_registered(cx, &["--boot-id", "first"]).await?;
     cx.create_pod(&ShellPod::print_env("survivor").restarting().template("one-gpu").build()).await?;
     cx.wait_running("survivor", RUNS_WITHIN).await?;
+    power_cut(&driver).await?;
+    gpu::start_registered(cx, &["--boot-id", "second"]).await?;
+    cx.wait_devices(DRIVER, 8, RUNS_WITHIN).await?;
+    let back = gpu::wait_files("the record and CDI file of the new boot", SETTLED_WITHIN, |files| {
+        files.cdi.len() == 1
+            && files.records.len() == 1
+            && files.records[0].parent().is_some_and(|boot| boot.ends_with("second"))
+    });
+    back.await?;
+    cx.delete_pod("survivor", SETTLED_WITHIN).await?;
+    gpu::nothing_left().await
+}
+
+/// Ends the driver and all containers and empties the CDI folder, while the kubelet is down.
+pub(super) async fn power_cut(driver: &Driver) -> Result<()> {
     node::component("stop", "kubelet").await?;
     let outcome = async {
         driver.kill().await?;
@@ -83,15 +98,5 @@ async fn reboot(cx: &Context) -> Result<()> {
     };
     let outcome: Result<()> = outcome.await;
     node::component("start", "kubelet").await?;
-    outcome?;
-    gpu::start_registered(cx, &["--boot-id", "second"]).await?;
-    cx.wait_devices(DRIVER, 8, RUNS_WITHIN).await?;
-    let back = gpu::wait_files("the record and CDI file of the new boot", SETTLED_WITHIN, |files| {
-        files.cdi.len() == 1
-            && files.records.len() == 1
-            && files.records[0].parent().is_some_and(|boot| boot.ends_with("second"))
-    });
-    back.await?;
-    cx.delete_pod("survivor", SETTLED_WITHIN).await?;
-    gpu::nothing_left().await
+    outcome
 }

@@ -1,13 +1,23 @@
 //! Things that happen while the kubelet is not there, and what it and the books make of them once it is back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 
-use super::gpu::{self, SETTLED_WITHIN, run_pod};
-use crate::{context::Context, eventually::eventually, node, pod::ShellPod, scenario::Scenario};
+use super::{
+    adoption,
+    gpu::{self, SETTLED_WITHIN, run_pod},
+};
+use crate::{
+    context::Context,
+    driver::Driver,
+    eventually::eventually,
+    node::{self, ComponentLog},
+    pod::ShellPod,
+    scenario::{Scenario, Tier},
+};
 
 const RUNS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -21,6 +31,11 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             Box::pin(allocated_anew(cx))
         })
         .within(Duration::from_secs(480)),
+        Scenario::new("claim_is_not_collected_for_the_time_that_the_kubelet_was_away", |cx| {
+            Box::pin(away_for_long(cx))
+        })
+        .tier(Tier::Full)
+        .within(Duration::from_secs(1200)),
     ]
 }
 
@@ -50,6 +65,50 @@ async fn kubelet_away(cx: &Context) -> Result<()> {
     let gpus = gpu::gpus_of(cx, "second").await?;
     ensure!(gpus == ["gpu-0"], "the second pod sees {gpus:?}");
     ensure!(gpu::files()?.records.len() == 1, "one pod runs, on disk are {:?}", gpu::files()?);
+    cx.delete_pod("second", RUNS_WITHIN).await?;
+    gpu::nothing_left().await
+}
+
+/// The driver looks for claims without an object at its start and every ten minutes, and collects one that it has seen gone
+/// for ten minutes. It is started again while the kubelet is away, so that it sees the claim gone at once and looks again
+/// just after the kubelet has come back. The time before that does not count: the kubelet could not unprepare the claim.
+async fn away_for_long(cx: &Context) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(600);
+    /// What the kubelet needs to register the driver, and slack.
+    const BEFORE_THE_LOOK: Duration = Duration::from_secs(8);
+    gpu::apply_class_and_template(cx).await?;
+    let devices = ["--num-devices", "1"];
+    let (first, _) = gpu::start_registered(cx, &devices).await?;
+    run_pod(cx, "first", RUNS_WITHIN).await?;
+    let container = adoption::status(cx, "first").await?.container_id.context("no container")?;
+    let container = container.trim_start_matches("containerd://");
+    node::component("stop", "kubelet").await?;
+    let outcome = async {
+        cx.api::<Pod>().delete("first", &DeleteParams::default().grace_period(0)).await?;
+        force_claims_out(cx).await?;
+        first.terminate(RUNS_WITHIN).await?;
+        let start = Instant::now();
+        let driver = cx.start_driver("mock-gpu-driver", &devices)?;
+        tokio::time::sleep((PATIENCE - BEFORE_THE_LOOK).saturating_sub(start.elapsed())).await;
+        let tasks = node::ctr(&["tasks", "list", "--quiet"]).await?;
+        ensure!(tasks.contains(container), "the first pod's container {container} is not in {tasks}");
+        Ok((driver, start))
+    };
+    let outcome: Result<(Driver, Instant)> = outcome.await;
+    let kubelet = ComponentLog::of("kubelet")?;
+    node::component("start", "kubelet").await?;
+    let (driver, start) = outcome?;
+    gpu::wait_registered(&kubelet).await?;
+    ensure!(start.elapsed() < PATIENCE, "the kubelet was not back before the driver looked");
+
+    // A pod that is made earlier is evicted from a node that is away.
+    let gpus = run_pod(cx, "second", SETTLED_WITHIN).await?;
+    ensure!(gpus == ["gpu-0"], "the second pod sees {gpus:?}");
+    // The look has been by then.
+    tokio::time::sleep((PATIENCE + BEFORE_THE_LOOK).saturating_sub(start.elapsed())).await;
+    let log = driver.log()?;
+    ensure!(!log.contains("collecting a claim"), "the claim was collected: {log}");
+    ensure!(driver.answers("NodeUnprepareResources", "first-")? > 0, "no unprepare by the kubelet: {log}");
     cx.delete_pod("second", RUNS_WITHIN).await?;
     gpu::nothing_left().await
 }

@@ -4,7 +4,7 @@ use std::{num::ParseIntError, time::Duration};
 
 use clap::{Args, ValueEnum};
 use dra_kubeletplugin::{
-    AllocatedClaim, AllocatedDevice, DeviceName, DriverName, HealthVersion, PluginError,
+    AllocatedClaim, AllocatedDevice, DeviceName, DriverName, HealthVersion, HeldClaim, PluginError,
 };
 
 use crate::options::{Place, RunOptions};
@@ -19,6 +19,9 @@ pub(crate) struct Faults {
     /// Only claims with one of these devices take that long, and they do not mind that they are cancelled.
     #[arg(long, env = "SLOW_DEVICES", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) slow_devices: Vec<DeviceName>,
+    /// How long each unprepare takes, in milliseconds. The log then has a line when one begins and when it ends.
+    #[arg(long, env = "UNPREPARE_DELAY", value_name = "MILLISECONDS", value_parser = milliseconds, default_value = "0")]
+    pub(crate) unprepare_delay: Duration,
     /// Prepare fails for claims with one of these devices.
     #[arg(long, env = "FAIL_PREPARE", value_name = "DEVICE,…", value_delimiter = ',')]
     pub(crate) fail_prepare: Vec<DeviceName>,
@@ -55,6 +58,16 @@ impl Faults {
             Some(device) => Err(PluginError::new(format!("device {device} is set to fail"))),
             None => Ok(()),
         }
+    }
+
+    /// Before a claim is unprepared.
+    pub(crate) async fn play_unprepare(&self, claim: &HeldClaim<()>) {
+        if self.unprepare_delay.is_zero() {
+            return;
+        }
+        tracing::info!(claim = %claim.claim, reason = ?claim.reason, "a slow unprepare begins");
+        tokio::time::sleep(self.unprepare_delay).await;
+        tracing::info!(claim = %claim.claim, "a slow unprepare ends");
     }
 }
 

@@ -62,6 +62,7 @@ impl DriverPlugin for MockDriver {
     async fn unprepare(&self, claim: &HeldClaim<()>) -> Result<(), PluginError> {
         let names = claim.devices.iter().map(|held| &held.device_ref().device);
         tracing::debug!(claim = %claim.claim, devices = list(names), reason = ?claim.reason, "unprepare");
+        self.faults.play_unprepare(claim).await;
         go_books::strike(self.go_books.as_ref(), &claim.claim.uid).await
     }
 

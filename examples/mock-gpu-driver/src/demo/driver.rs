@@ -50,6 +50,7 @@ impl DriverProcess {
             "POD_UID",
             "PREPARE_DELAY",
             "SLOW_DEVICES",
+            "UNPREPARE_DELAY",
             "FAIL_PREPARE",
             "BOOT_ID",
             "LOG_FORMAT",

@@ -40,6 +40,7 @@ pub(crate) fn program<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
         "LOG_FORMAT",
         "PREPARE_DELAY",
         "SLOW_DEVICES",
+        "UNPREPARE_DELAY",
         "FAIL_PREPARE",
         "TAINT_UNHEALTHY",
         "HEALTH_VERSIONS",
