@@ -3,6 +3,7 @@
 //! Each case has a driver, a class, a pool and a node of its own, so that all of them can run at once.
 
 mod facts;
+pub(crate) mod fuzz;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::{
@@ -150,7 +151,12 @@ mod tests {
         let mut held: Vec<ResourceClaim> = Vec::new();
         let mut refused = 0;
         for (number, pod) in case.pods() {
-            let known = Known { slices: &slices, classes: std::slice::from_ref(&class), claims: &held };
+            let known = Known {
+                slices: &slices,
+                classes: std::slice::from_ref(&class),
+                claims: &held,
+                taint_rules: &[],
+            };
             let mut claims = case.claims(number).unwrap();
             let outcome = allocate(&known, &node, &claims);
             assert_eq!(outcome.is_err(), pod.refused.is_some(), "{}, pod {number}: {outcome:?}", case.name);

@@ -13,6 +13,7 @@ mod chart;
 mod compatibility;
 mod context;
 mod demo;
+mod dice;
 mod dra_socket;
 mod driver;
 mod eventually;
@@ -34,7 +35,7 @@ mod socket_proxy;
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Parser};
+use clap::{Args, Parser, Subcommand};
 
 use context::Setup;
 use queue::Queue;
@@ -43,6 +44,8 @@ use scenario::{Suite, Tier};
 #[derive(Parser)]
 #[command(about = "Scenarios on a real Kubernetes node; run them with `cargo xtask e2e`")]
 struct Cli {
+    #[command(subcommand)]
+    task: Option<Task>,
     /// Run the scenarios of this tier and of those before it.
     #[arg(long, value_enum, default_value_t = Tier::Gate)]
     tier: Tier,
@@ -80,6 +83,23 @@ struct Cli {
     soak: SoakOptions,
 }
 
+/// What needs no cluster.
+#[derive(Subcommand)]
+enum Task {
+    /// Compare random allocations with those of the scheduler's allocators; run it with `cargo xtask allocations`.
+    Allocations {
+        /// The program that answers for them.
+        #[arg(long)]
+        oracle: PathBuf,
+        /// How many worlds to draw.
+        #[arg(long)]
+        cases: u64,
+        /// What the worlds are drawn with.
+        #[arg(long)]
+        seed: u64,
+    },
+}
+
 /// What may be said of the soak; the rest is for its scenario to say.
 #[derive(Args, Clone, Copy)]
 struct SoakOptions {
@@ -105,6 +125,12 @@ async fn main() -> ExitCode {
 
 /// Whether all passed.
 async fn run(cli: Cli) -> Result<bool> {
+    if let Some(Task::Allocations { oracle, cases, seed }) = cli.task {
+        let settings = allocator::fuzz::Settings { cases, seed };
+        let compared = tokio::task::spawn_blocking(move || allocator::fuzz::run(&oracle, settings));
+        print!("{}", compared.await.context("the comparison broke off")??);
+        return Ok(true);
+    }
     let chosen = scenario::choose(scenarios::all(), cli.tier, cli.suite, cli.only.as_deref());
     if cli.list {
         for scenario in &chosen {

@@ -5,7 +5,6 @@
 //! part is compared with what it held at the end of the first.
 
 mod books;
-mod dice;
 mod events;
 mod fleet;
 mod pods;
@@ -19,9 +18,10 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use futures::future::{join, join3, try_join_all};
 
-use self::{dice::Dice, events::Event, fleet::Fleet, pods::InUse};
+use self::{events::Event, fleet::Fleet, pods::InUse};
 use crate::{
     context::Context,
+    dice::Dice,
     driver::{Driver, Holdings, Memory},
     node,
     scenarios::{gpu, updates},

@@ -1,5 +1,6 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
+mod allocations;
 mod bench;
 mod chart;
 mod cluster;
@@ -48,6 +49,8 @@ enum Task {
     Image(image::Options),
     /// Try the NVIDIA driver on the GPUs of this machine: what it publishes is held against what nvidia-smi tells.
     GpuSmoke(gpu_smoke::Options),
+    /// Compare random allocations of dra-allocator with those of the scheduler's allocators. Needs Go.
+    Allocations(allocations::Options),
     /// Let pods come and go on real Kubernetes while its parts and the driver are stopped and started at random.
     Soak(e2e::SoakOptions),
 }
@@ -73,6 +76,7 @@ fn run(task: Task) -> Result<()> {
         Task::Chart => chart::run(&root),
         Task::Image(options) => image::run(&root, &options),
         Task::GpuSmoke(options) => gpu_smoke::run(&root, &options),
+        Task::Allocations(options) => allocations::run(&root, &options),
         Task::Soak(options) => e2e::run(&root, &options.into()),
     }
 }

@@ -11,6 +11,7 @@ use crate::pools;
 use crate::requests::{self, Wanted};
 use crate::result;
 use crate::search::{InUse, Search};
+use crate::taints::{self, TaintRule};
 
 /// What the scheduler knows when it allocates.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,8 @@ pub struct Known<'a> {
     pub classes: &'a [DeviceClass],
     /// All claims: devices of those that are allocated are in use.
     pub claims: &'a [ResourceClaim],
+    /// All DeviceTaintRules.
+    pub taint_rules: &'a [TaintRule],
 }
 
 /// Allocates claims of a pod for use on this node, as the scheduler of Kubernetes 1.37 does with all its feature gates on:
@@ -48,7 +51,7 @@ pub struct Known<'a> {
 /// ]}}}))?;
 /// let node = from_value(json!({"metadata": {"name": "node-1"}}))?;
 ///
-/// let known = Known { slices: &[slice], classes: &[class], claims: &[] };
+/// let known = Known { slices: &[slice], classes: &[class], claims: &[], taint_rules: &[] };
 /// let allocations = allocate(&known, &node, &[claim])?;
 /// let results = allocations[0].devices.as_ref().and_then(|devices| devices.results.as_ref());
 /// assert_eq!(results.ok_or("nothing")?[0].device, "gpu-1");
@@ -83,7 +86,8 @@ impl Objects {
     /// # Errors
     /// If an object has something that no API server would have stored.
     pub(crate) fn read(known: &Known<'_>, claims: &[ResourceClaim]) -> Result<Self, AllocationError> {
-        let slices = read_all(known.slices, "a ResourceSlice")?;
+        let mut slices = read_all(known.slices, "a ResourceSlice")?;
+        taints::apply(known.taint_rules, &mut slices);
         let classes: Vec<Class> = read_all(known.classes, "a DeviceClass")?;
         Ok(Self {
             slices,

@@ -8,8 +8,8 @@ use crate::quantity;
 /// Amounts by the capacity's name, in billionths.
 pub(crate) type Consumed = BTreeMap<String, i128>;
 
-/// The largest amount that the scheduler computes with.
-const MAX_NANOS: i128 = (i64::MAX as i128) * 1_000_000_000;
+/// The largest number that the scheduler computes ranges with: whole amounts, or thousandths.
+const MAX_UNITS: i128 = i64::MAX as i128;
 
 /// What a request takes of a device beside what is `consumed` already, or none if the device has not that much or does not
 /// give such an amount.
@@ -33,7 +33,7 @@ pub(crate) fn share(
     let fits = |(name, share): (&String, &Amount)| {
         let capacity = &device.capacity[name];
         let before = consumed.get(name).copied().unwrap_or_default();
-        allows(capacity.request_policy.as_ref(), share.nanos) && before + share.nanos <= capacity.value.nanos
+        allows(capacity.request_policy.as_ref(), share) && before + share.nanos <= capacity.value.nanos
     };
     Ok(shares.iter().all(fits).then_some(shares))
 }
@@ -51,7 +51,7 @@ pub(crate) fn lacks(device: &Device, asked: &BTreeMap<String, Amount>, consumed:
             }
         };
         let before = consumed.get(name).copied().unwrap_or_default();
-        if !allows(capacity.request_policy.as_ref(), share.nanos) {
+        if !allows(capacity.request_policy.as_ref(), &share) {
             lacks.push(format!("its policy does not allow {} of capacity {name}", share.text));
         } else if before + share.nanos > capacity.value.nanos {
             let left = quantity::spelled_like(capacity.value.nanos - before, &capacity.value.text);
@@ -73,7 +73,7 @@ fn share_of(capacity: &Capacity, asked: Option<&Amount>) -> Result<Amount, Strin
             .unwrap_or_else(|| capacity.value.clone()));
     };
     let share = match policy.map(|policy| (&policy.valid_range, &policy.valid_values)) {
-        Some((Some(ValidRange { min: Some(min), step, .. }), _)) => rounded(asked, min, step.as_ref())?,
+        Some((Some(range @ ValidRange { min: Some(min), .. }), _)) => rounded(asked, range, min)?,
         Some((None, values)) => {
             values.iter().find(|value| asked.nanos <= value.nanos).unwrap_or(asked).clone()
         }
@@ -83,17 +83,24 @@ fn share_of(capacity: &Capacity, asked: Option<&Amount>) -> Result<Amount, Strin
 }
 
 /// At least `min`, and whole steps above it.
-fn rounded(asked: &Amount, min: &Amount, step: Option<&Amount>) -> Result<Amount, String> {
+fn rounded(asked: &Amount, range: &ValidRange, min: &Amount) -> Result<Amount, String> {
     if asked.nanos < min.nanos {
         return Ok(min.clone());
     }
-    let Some(step) = step.filter(|step| step.nanos > 0) else { return Ok(asked.clone()) };
-    let above = asked.nanos - min.nanos;
-    let steps = above / step.nanos + i128::from(above % step.nanos != 0);
-    let nanos = min.nanos + steps * step.nanos;
-    if asked.nanos > MAX_NANOS || nanos > MAX_NANOS {
-        return Err(format!("{} cannot be represented", asked.text));
+    let Some(step) = &range.step else { return Ok(asked.clone()) };
+    let unit = Unit::of(range);
+    let not_representable = || format!("{} cannot be represented", asked.text);
+    let (units, min, step) = (unit.exact(asked), unit.up(min), unit.up(step));
+    let units = units.ok_or_else(not_representable)?;
+    if step <= 0 {
+        return Ok(asked.clone());
     }
+    let above = units - min;
+    let rounded = min + (above / step + i128::from(above % step != 0)) * step;
+    if rounded > MAX_UNITS {
+        return Err(not_representable());
+    }
+    let nanos = rounded * unit.nanos();
     if nanos == asked.nanos {
         return Ok(asked.clone());
     }
@@ -101,23 +108,63 @@ fn rounded(asked: &Amount, min: &Amount, step: Option<&Amount>) -> Result<Amount
     Ok(Amount { nanos, text: quantity::canonical(&text).unwrap_or(text) })
 }
 
+/// What the scheduler computes ranges in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Milli,
+    Whole,
+}
+
+impl Unit {
+    /// Thousandths if the whole range can be written in them.
+    fn of(range: &ValidRange) -> Self {
+        let is_milli = |amount: &Amount| Self::Milli.exact(amount).is_some();
+        let mut amounts = [&range.min, &range.max, &range.step].into_iter().flatten();
+        let has_step = range.step.as_ref().is_none_or(|step| step.nanos > 0);
+        if amounts.all(is_milli) && has_step { Self::Milli } else { Self::Whole }
+    }
+
+    fn nanos(self) -> i128 {
+        match self {
+            Self::Milli => 1_000_000,
+            Self::Whole => 1_000_000_000,
+        }
+    }
+
+    /// The amount in this unit, whole ones rounded up. None if it cannot be had so.
+    fn exact(self, amount: &Amount) -> Option<i128> {
+        let units = self.up(amount);
+        let is_exact = self == Self::Whole || amount.nanos % self.nanos() == 0;
+        (is_exact && amount.nanos <= MAX_UNITS * self.nanos()).then_some(units)
+    }
+
+    fn up(self, amount: &Amount) -> i128 {
+        amount.nanos / self.nanos() + i128::from(amount.nanos % self.nanos() > 0)
+    }
+}
+
 /// Whether the policy allows this amount.
-fn allows(policy: Option<&RequestPolicy>, nanos: i128) -> bool {
+fn allows(policy: Option<&RequestPolicy>, share: &Amount) -> bool {
     let Some(policy) = policy else { return true };
-    if policy.default.as_ref().is_some_and(|default| default.nanos == nanos) {
+    if policy.default.as_ref().is_some_and(|default| default.nanos == share.nanos) {
         return true;
     }
     match &policy.valid_range {
         Some(range) => {
-            let too_much = range.max.as_ref().is_some_and(|max| nanos > max.nanos);
-            let min = range.min.as_ref().map_or(0, |min| min.nanos);
-            let between = |step: &Amount| step.nanos > 0 && (nanos - min) % step.nanos != 0;
-            !too_much && !range.step.as_ref().is_some_and(between)
+            range.max.as_ref().is_none_or(|max| share.nanos <= max.nanos) && is_on_a_step(range, share)
         }
         None => {
-            policy.valid_values.is_empty() || policy.valid_values.iter().any(|value| value.nanos == nanos)
+            policy.valid_values.is_empty()
+                || policy.valid_values.iter().any(|value| value.nanos == share.nanos)
         }
     }
+}
+
+fn is_on_a_step(range: &ValidRange, share: &Amount) -> bool {
+    let Some(step) = &range.step else { return true };
+    let unit = Unit::of(range);
+    let (min, step) = (range.min.as_ref().map_or(0, |min| unit.up(min)), unit.up(step));
+    unit.exact(share).is_some_and(|units| step <= 0 || (units - min) % step == 0)
 }
 
 #[cfg(test)]

@@ -131,15 +131,10 @@ impl AllocationError {
         )
     }
 
-    /// Whether other nodes do not help: the scheduler ends there.
+    /// Whether the scheduler tries no other node: it gives this attempt to schedule the pod up, and repeats it later. The
+    /// allocators of 1.37 return such an error where they do not return `ErrFailedAllocationOnNode` or nothing.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Unsupported { .. }
-                | Self::Selector { .. }
-                | Self::Capacity { .. }
-                | Self::Unreadable { .. }
-        )
+        !matches!(self, Self::NotEnough { .. } | Self::NoCombination | Self::InvalidPool { .. })
     }
 }

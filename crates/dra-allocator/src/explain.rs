@@ -84,7 +84,7 @@ impl RequestExplanation {
 /// ]}}}))?;
 /// let node = from_value(json!({"metadata": {"name": "node-1"}}))?;
 ///
-/// let known = Known { slices: &[slice], classes: &[class], claims: &[] };
+/// let known = Known { slices: &[slice], classes: &[class], claims: &[], taint_rules: &[] };
 /// let explanation = explain(&known, &node, &[claim])?;
 /// let device = &explanation.requests[0].devices[0];
 /// assert_eq!(device.obstacles[0].to_string(), "taint broken:NoSchedule is not tolerated");
@@ -207,7 +207,7 @@ impl Look<'_> {
         }
         obstacles.extend(
             taints::forbidding(device, &asked.tolerations)
-                .map(|taint| Obstacle::Taint { taint: taint.to_string() }),
+                .map(|taint| Obstacle::Taint { taint: taint.to_string(), rule: taint.rule.clone() }),
         );
         if asked.is_admin {
             return Ok(obstacles);

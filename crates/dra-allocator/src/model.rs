@@ -169,6 +169,9 @@ pub(crate) struct Taint {
     #[serde(default)]
     pub(crate) value: String,
     pub(crate) effect: String,
+    /// The DeviceTaintRule that gives it, if the slice does not have it.
+    #[serde(skip)]
+    pub(crate) rule: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

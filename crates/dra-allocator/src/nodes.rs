@@ -34,12 +34,18 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
         let values = requirement.values.as_deref().unwrap_or_default();
         value.is_some_and(|value| values.iter().any(|wanted| wanted == value))
     };
+    // Both have to be whole numbers, and there is one to compare with.
+    let compared = || match requirement.values.as_deref() {
+        Some([than]) => Some((value?.parse::<i64>().ok()?, than.parse::<i64>().ok()?)),
+        _ => None,
+    };
     match requirement.operator.as_str() {
         "In" => listed(),
         "NotIn" => !listed(),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        // Gt and Lt compare numbers; no device of a test needs them.
+        "Gt" => compared().is_some_and(|(value, than)| value > than),
+        "Lt" => compared().is_some_and(|(value, than)| value < than),
         _ => false,
     }
 }
@@ -51,7 +57,7 @@ mod tests {
     use super::*;
 
     fn node() -> Node {
-        let node = json!({"metadata": {"name": "node-1", "labels": {"zone": "a"}}});
+        let node = json!({"metadata": {"name": "node-1", "labels": {"zone": "a", "size": "3"}}});
         serde_json::from_value(node).expect("a node")
     }
 
@@ -70,9 +76,16 @@ mod tests {
             ("NotIn", json!(["b"]), true),
             ("Exists", json!([]), true),
             ("DoesNotExist", json!([]), false),
+            ("Gt", json!(["1"]), false),
         ] {
             let requirement = json!([{"key": "zone", "operator": operator, "values": values}]);
             assert_eq!(by_labels(&requirement), expected, "{operator}");
+        }
+        for (operator, than, expected) in
+            [("Gt", "2", true), ("Gt", "3", false), ("Lt", "4", true), ("Lt", "3", false), ("Gt", "a", false)]
+        {
+            let requirement = json!([{"key": "size", "operator": operator, "values": [than]}]);
+            assert_eq!(by_labels(&requirement), expected, "3 {operator} {than}");
         }
         assert!(!by_labels(&json!([])), "a term without requirements selects nothing");
     }

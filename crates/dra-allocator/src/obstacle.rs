@@ -20,6 +20,8 @@ pub enum Obstacle {
     Taint {
         /// As `key=value:effect`.
         taint: String,
+        /// Name of the DeviceTaintRule that gives it, or nothing if the driver does.
+        rule: Option<String>,
     },
     /// Other claims hold it.
     Held {
@@ -103,7 +105,10 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Selector { place, unmet } => write!(f, "{place}: {unmet}"),
-            Self::Taint { taint } => write!(f, "taint {taint} is not tolerated"),
+            Self::Taint { taint, rule: None } => write!(f, "taint {taint} is not tolerated"),
+            Self::Taint { taint, rule: Some(rule) } => {
+                write!(f, "taint {taint} of DeviceTaintRule {rule} is not tolerated")
+            }
             Self::Held { by } => write!(f, "held by {}", claims(by)),
             Self::Counters { shortage, by } | Self::Capacity { lack: shortage, by } if by.is_empty() => {
                 f.write_str(shortage)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::model::{Device, DeviceKey, Place, Slice};
+use crate::model::{Device, DeviceKey, Place, PoolOfSlice, Slice};
 use crate::nodes;
 
 /// Driver and name of a pool.
@@ -48,11 +48,16 @@ impl Pool<'_> {
 /// binding conditions last. Only the newest generation of a pool counts.
 pub(crate) fn gather<'a>(slices: &'a [Slice], node: &Node) -> Vec<Pool<'a>> {
     let mut here: BTreeMap<PoolKey, Vec<&Slice>> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| is_for(slice, node)) {
+    // The scheduler looks at the slices that name the node before those for several nodes.
+    let (named, others): (Vec<&Slice>, Vec<&Slice>) = slices
+        .iter()
+        .filter(|slice| is_for(slice, node))
+        .partition(|slice| slice.spec.place.node_name.is_some());
+    for slice in named.into_iter().chain(others) {
         here.entry(key_of(slice)).or_default().push(slice);
     }
     let mut pools: Vec<Pool<'a>> =
-        here.into_iter().filter_map(|(key, here)| pool(key, &newest(here), slices)).collect();
+        here.into_iter().filter_map(|(key, here)| pool(key, newest(here), slices)).collect();
     pools.sort_by_key(Pool::has_binding_conditions);
     pools
 }
@@ -84,14 +89,11 @@ fn newest(mut slices: Vec<&Slice>) -> Vec<&Slice> {
     slices
 }
 
-/// None if the pool has a newer generation that has nothing for the node.
-fn pool<'a>(key: PoolKey, here: &[&'a Slice], all: &'a [Slice]) -> Option<Pool<'a>> {
-    let first = &here.first()?.spec.pool;
-    let of_pool: Vec<&Slice> = all.iter().filter(|slice| key_of(slice) == key).collect();
-    if of_pool.iter().any(|slice| slice.spec.pool.generation > first.generation) {
-        return None;
-    }
-    let whole = newest(of_pool);
+/// A pool whose slices for the node are as many as they say is used as it is, whatever other slices have its name: so do the
+/// allocators of the scheduler of 1.37.2 (`GatherPools`). Else the slices for other nodes count too. None if these have a
+/// newer generation, which then has nothing for the node.
+fn pool<'a>(key: PoolKey, here: Vec<&'a Slice>, all: &'a [Slice]) -> Option<Pool<'a>> {
+    let PoolOfSlice { generation, resource_slice_count: count, .. } = here.first()?.spec.pool;
     let mut pool = Pool {
         key,
         state: PoolState::Usable,
@@ -99,15 +101,29 @@ fn pool<'a>(key: PoolKey, here: &[&'a Slice], all: &'a [Slice]) -> Option<Pool<'
         elsewhere: Vec::new(),
         counters: BTreeMap::new(),
     };
-    if i64::try_from(whole.len()).ok() != Some(first.resource_slice_count) {
-        pool.state = PoolState::Incomplete;
-        return Some(pool);
+    let are_all = |slices: &[&Slice]| i64::try_from(slices.len()).ok() == Some(count);
+    let mut elsewhere = Vec::new();
+    if !are_all(&here) {
+        let of_pool: Vec<&Slice> = all.iter().filter(|slice| key_of(slice) == pool.key).collect();
+        if of_pool.iter().any(|slice| slice.spec.pool.generation > generation) {
+            return None;
+        }
+        let whole = newest(of_pool);
+        if !are_all(&whole) {
+            pool.state = PoolState::Incomplete;
+            return Some(pool);
+        }
+        let names: BTreeSet<&str> = here.iter().map(|slice| slice.metadata.name.as_str()).collect();
+        elsewhere = whole;
+        elsewhere.retain(|slice| !names.contains(slice.metadata.name.as_str()));
     }
-    let names: BTreeSet<&str> = here.iter().map(|slice| slice.metadata.name.as_str()).collect();
-    let (with_counters, with_devices): (Vec<&Slice>, Vec<&Slice>) =
-        whole.into_iter().partition(|slice| !slice.spec.shared_counters.is_empty());
-    (pool.slices, pool.elsewhere) =
-        with_devices.into_iter().partition(|slice| names.contains(slice.metadata.name.as_str()));
+    let has_counters = |slice: &&Slice| !slice.spec.shared_counters.is_empty();
+    let (mut with_counters, with_devices): (Vec<&Slice>, Vec<&Slice>) =
+        here.into_iter().partition(has_counters);
+    let (counters_elsewhere, devices_elsewhere): (Vec<&Slice>, Vec<&Slice>) =
+        elsewhere.into_iter().partition(has_counters);
+    with_counters.extend(counters_elsewhere);
+    (pool.slices, pool.elsewhere) = (with_devices, devices_elsewhere);
     pool.slices.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     if let Err(reason) = add_counters(&mut pool, &with_counters).and_then(|()| check(&pool)) {
         pool.state = PoolState::Invalid(reason);
@@ -196,7 +212,20 @@ mod tests {
             usable(&["b"]),
             "whole with the other node's"
         );
-        assert_eq!(gathered(&[old, slice("c", (2, 1), &there)]), [], "replaced by one for another node");
+        let newer = slice("c", (2, 1), &there);
+        assert_eq!(gathered(&[old, newer.clone()]), usable(&["a"]), "complete, so nothing else is looked at");
+        let part = slice("a", (1, 2), &here);
+        assert_eq!(gathered(&[part, newer]), [], "replaced by one for another node");
+    }
+
+    #[test]
+    fn a_whole_pool_is_usable_whatever_other_nodes_have_of_its_name() {
+        let here = slice("a", (1, 1), &json!({"nodeName": "node-1"}));
+        let there = |generation, count| slice("b", (generation, count), &json!({"nodeName": "node-2"}));
+        for other in [there(1, 1), there(1, 2), there(2, 1), there(2, 3)] {
+            let pools = gathered(&[other, here.clone()]);
+            assert_eq!(pools, [("p".to_owned(), PoolState::Usable, vec!["a".to_owned()])]);
+        }
     }
 
     #[test]

@@ -3,6 +3,10 @@
 //! Source: the quantity rules of apimachinery (`pkg/api/resource`).
 
 const NANOS: i128 = 1_000_000_000;
+/// The largest value that Kubernetes keeps of long numbers.
+pub(crate) const MAX_NANOS: i128 = (i64::MAX as i128) * NANOS;
+/// Decimal numbers of so many digits are kept whatever their power is.
+const UNCAPPED_DIGITS: usize = 18;
 
 /// Suffixes of powers of 1000, from nano to exa.
 const DECIMAL: [(&str, i32); 10] =
@@ -57,7 +61,8 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text)?.0)
 }
 
-/// The value in billionths, and how it was written. Finer values round away from zero.
+/// The value in billionths, and how it was written. Finer values round away from zero. Kubernetes caps values at 2^63 - 1,
+/// but for decimal ones of few digits, such as `16E` (`ParseQuantity`).
 fn parse(text: &str) -> Option<(i128, Format)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -69,7 +74,11 @@ fn parse(text: &str) -> Option<(i128, Format)> {
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
     let decimals = i32::try_from(fraction.len()).ok()?;
     let (factor, power, format) = unit(suffix)?;
-    let nanos = scale(mantissa.checked_mul(factor)?, power.checked_sub(decimals)?.checked_add(9)?)?;
+    let mut nanos = scale(mantissa.checked_mul(factor)?, power.checked_sub(decimals)?.checked_add(9)?)?;
+    let digits = whole.trim_start_matches('0').len() + fraction.len();
+    if format == Format::Binary || digits > UNCAPPED_DIGITS {
+        nanos = nanos.min(MAX_NANOS);
+    }
     Some((if text.starts_with('-') { -nanos } else { nanos }, format))
 }
 
@@ -146,6 +155,9 @@ mod tests {
             ("1.", "1"),
             (".5", "500m"),
             ("0.0000000001", "1n"),
+            ("16E", "16E"),
+            ("16Ei", "9223372036854775807"),
+            ("9223372036854775808", "9223372036854775807"),
         ] {
             assert_eq!(canonical(text).as_deref(), Some(stored), "{text}");
         }

@@ -299,7 +299,10 @@ impl<'a> Search<'a> {
             }
             let from = if pool == start.0 { (start.1, start.2) } else { (0, 0) };
             for location in self.locations(pool, from) {
-                if !self.is_free(step, location, state) || !self.is_selectable(step, location)? {
+                if !self.is_free(step, location, state)
+                    || !self.is_selectable(step, location)?
+                    || self.share_left(step, location, state)?.is_none()
+                {
                     continue;
                 }
                 let Some(state) = self.take(step, location, state)? else { continue };

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1;
 use kube_cel::cel::Value;
 use serde_json::Value as Json;
 
-use crate::domains::Domains;
+use crate::domains::{Domains, NotSupported};
 use crate::error::SelectorError;
 use crate::{library, text};
 
@@ -49,7 +49,11 @@ impl Device {
         let mut capacity = Domains::default();
         for (name, amount) in device["capacity"].as_object().into_iter().flatten() {
             let text = amount["value"].as_str().unwrap_or_default();
-            let value = library::quantity(text).map_err(|error| bad(name, error.to_string()))?;
+            let value = match library::quantity(text) {
+                Ok(value) => value,
+                Err(SelectorError::Unsupported(what)) => Value::Opaque(Arc::new(NotSupported(what))),
+                Err(error) => return Err(bad(name, error.to_string())),
+            };
             let (domain, id) = name.split_once('/').unwrap_or((driver, name));
             capacity.insert(domain, id, value);
             texts.insert(format!("capacity/{domain}/{id}"), text.to_owned());

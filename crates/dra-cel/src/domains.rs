@@ -45,6 +45,16 @@ impl Opaque for Domains {
     }
 }
 
+/// A value that this crate cannot compute with: what it is, for people. Only an expression that reads it fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotSupported(pub(crate) String);
+
+impl Opaque for NotSupported {
+    fn runtime_type_name(&self) -> &'static str {
+        "kubernetes.Quantity"
+    }
+}
+
 fn map(values: &BTreeMap<String, Value>) -> Value {
     let entries = values.iter().map(|(name, value)| (name.as_str().into(), value.clone()));
     Value::Map(Map { map: std::sync::Arc::new(entries.collect()) })

@@ -6,7 +6,7 @@ use kube_cel::cel::common::ast::operators;
 use kube_cel::cel::objects::{KeyRef, OptionalValue};
 use kube_cel::cel::{ExecutionError, Value};
 
-use crate::domains::Domains;
+use crate::domains::{Domains, NotSupported};
 use crate::error::SelectorError;
 use crate::types::Type;
 
@@ -91,13 +91,23 @@ pub(crate) fn index(container: &Value, key: &Value) -> Evaluated {
     if optional(container).is_some() {
         return optional_index(container, key);
     }
-    find(container, key)?.ok_or_else(|| missing(container, key))
+    supported(find(container, key)?.ok_or_else(|| missing(container, key))?)
+}
+
+/// The value, unless this crate cannot compute with it.
+fn supported(value: Value) -> Evaluated {
+    match &value {
+        Value::Opaque(opaque) => match opaque.downcast_ref::<NotSupported>() {
+            Some(NotSupported(what)) => Err(SelectorError::Unsupported(what.clone())),
+            None => Ok(value),
+        },
+        _ => Ok(value),
+    }
 }
 
 /// `container[?key]`, also `container.?key`.
 fn optional_index(container: &Value, key: &Value) -> Evaluated {
-    let found = find_optional(container, key)?;
-    Ok(found.map_or_else(none, some))
+    find_optional(container, key)?.map_or_else(|| Ok(none()), |found| supported(found).map(some))
 }
 
 /// `has(container.key)`

@@ -93,6 +93,7 @@ fn no_cluster(why: &str, snapshot: &mut Snapshot) {
     snapshot.versions = failed(why);
     snapshot.slices = failed(why);
     snapshot.classes = failed(why);
+    snapshot.taint_rules = failed(why);
     snapshot.claims = failed(why);
     snapshot.templates = failed(why);
     snapshot.nodes = failed(why);

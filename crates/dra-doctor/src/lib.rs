@@ -9,7 +9,7 @@ mod report;
 mod snapshot;
 
 pub use checks::examine;
-pub use dra_allocator::ObstacleKind;
+pub use dra_allocator::{ObstacleKind, TaintRule};
 pub use finding::{Device, Finding, Reason, Verdict};
 pub use kind::FindingKind;
 pub use report::{Examined, Report};

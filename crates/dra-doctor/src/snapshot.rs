@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
+use dra_allocator::TaintRule;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 
@@ -46,6 +47,8 @@ pub struct Snapshot {
     pub slices: Looked<Vec<ResourceSlice>>,
     /// Device classes.
     pub classes: Looked<Vec<DeviceClass>>,
+    /// DeviceTaintRules.
+    pub taint_rules: Looked<Vec<TaintRule>>,
     /// ResourceClaims of all namespaces.
     pub claims: Looked<Vec<ResourceClaim>>,
     /// Templates of claims: those of the pods that are examined, or of all namespaces.

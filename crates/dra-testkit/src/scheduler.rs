@@ -233,6 +233,8 @@ impl Scheduler {
             slices: &self.api.list::<ResourceSlice>(),
             classes: &self.api.list::<DeviceClass>(),
             claims: &self.api.list::<ResourceClaim>(),
+            // The stand-in of the API server has none.
+            taint_rules: &[],
         };
         let mut allocations = allocate(&known, node, &waiting)?.into_iter();
         let allocated = claims.iter().map(|claim| {

@@ -18,7 +18,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    allocator::{self, Asking, Case, LABEL},
+    allocator::{self, Asking, Case, LABEL, fuzz},
     context::Context,
     eventually::eventually,
     scenario::{Scenario, Tier},
@@ -29,13 +29,26 @@ const AT_ONCE: usize = 8;
 const SCHEDULED_WITHIN: Duration = Duration::from_secs(90);
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 
+/// Random worlds of each run; `cargo xtask allocations` asks for more.
+const WORLDS: fuzz::Settings = fuzz::Settings { cases: 1000, seed: 1 };
+
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
+        Scenario::new("random_allocations_are_those_of_the_go_allocators", |cx| Box::pin(random(cx)))
+            .within(Duration::from_secs(300)),
         Scenario::new("stand_in_allocates_as_the_scheduler_does", |cx| Box::pin(run(cx, true))),
         Scenario::new("stand_in_allocates_as_the_scheduler_does_in_all_cases", |cx| Box::pin(run(cx, false)))
             .tier(Tier::Full)
             .within(Duration::from_secs(400)),
     ]
+}
+
+/// Needs no cluster, but the oracle.
+async fn random(cx: &Context) -> Result<()> {
+    let oracle = cx.helper("allocator-oracle");
+    let compared = tokio::task::spawn_blocking(move || fuzz::run(&oracle, WORLDS));
+    print!("{}", compared.await.context("the comparison broke off")??);
+    Ok(())
 }
 
 async fn run(cx: &Context, only_gate: bool) -> Result<()> {
@@ -127,7 +140,7 @@ async fn pod_of(cx: &Context, case: &Case, number: usize, asking: &Asking) -> Re
     }
     cx.create_pod(&case.pod(number)?).await?;
 
-    let known = Known { slices: &slices, classes: &classes, claims: &held };
+    let known = Known { slices: &slices, classes: &classes, claims: &held, taint_rules: &[] };
     match (allocate(&known, &node, &claims), &asking.refused) {
         (Ok(expected), None) => {
             for (claim, expected) in claims.iter().zip(&expected) {

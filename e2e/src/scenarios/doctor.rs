@@ -27,6 +27,9 @@ const RUNS_WITHIN: Duration = Duration::from_secs(30);
 /// The version that has on what most reasons depend on: taints, counters, shares of capacity, places of devices.
 const GATES_ON_SINCE: u32 = 36;
 
+/// The version that has DeviceTaintRules and extended resources on.
+const RULES_SINCE: u32 = 37;
+
 /// Which kinds of findings each brings about stands in [`provoked`].
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -57,6 +60,11 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             Box::pin(provoking(cx, pending::kept_away(cx)))
         })
         .since(GATES_ON_SINCE),
+        Scenario::new("doctor_names_the_rule_that_taints_devices_also_for_extended_resources", |cx| {
+            Box::pin(pending::ruled(cx))
+        })
+        .tier(Tier::Full)
+        .since(RULES_SINCE),
         Scenario::new("doctor_names_who_holds_a_claim_or_a_device", |cx| {
             Box::pin(provoking(cx, claims::held(cx)))
         }),

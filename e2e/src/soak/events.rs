@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Part, dice::Dice};
+use super::Part;
+use crate::dice::Dice;
 
 /// The longest between the end of one process and the start of the next.
 const GAP: Duration = Duration::from_secs(3);

@@ -9,9 +9,10 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 
-use super::{Part, Soak, dice::Dice};
+use super::{Part, Soak};
 use crate::{
     context::{Context, phase},
+    dice::Dice,
     pod::ShellPod,
     scenarios::gpu,
 };

@@ -25,7 +25,7 @@ pub(crate) struct Tools {
     /// The folder of the Go helpers: `grpc-dial`, `cdi-oracle-VERSION` for each version of the CDI library,
     /// `go-driver-VERSION` for each of the Go helper for drivers, and of the newest `metadata-oracle` and the files that it
     /// is tested with, `metadata-fixtures`; `cel-oracle` and the cases that the scheduler's CEL package is tested with,
-    /// `cel-cases.json`; `helm`, and the images of the drivers that have a chart, `mock-gpu-driver.tar` and
+    /// `cel-cases.json`; `allocator-oracle`; `helm`, and the images of the drivers that have a chart, `mock-gpu-driver.tar` and
     /// `nvidia-gpu-driver.tar`. For the full tier there is the folder `older-containerd` too.
     pub(crate) helpers: PathBuf,
 }
@@ -64,6 +64,7 @@ pub(super) fn helpers(root: &Path, tier: Tier) -> Result<PathBuf> {
     build_go_drivers(&root.join("e2e/go-driver"), &helpers)?;
     build_metadata_oracle(&root.join("e2e/go-driver"), &helpers)?;
     build_cel_oracle(&root.join("e2e/cel-oracle"), &helpers)?;
+    build_allocator_oracle(root, &helpers)?;
     helm::build(root, &helpers)?;
     if tier == Tier::Full {
         build_older_containerd(root, &helpers)?;
@@ -179,6 +180,13 @@ fn build_metadata_oracle(module: &Path, helpers: &Path) -> Result<()> {
         fs::write(&copy, bytes).with_context(|| format!("writing {}", copy.display()))?;
     }
     Ok(())
+}
+
+/// The program that answers for the scheduler's allocators.
+pub(crate) fn build_allocator_oracle(root: &Path, helpers: &Path) -> Result<PathBuf> {
+    let program = helpers.join("allocator-oracle");
+    build::go(&root.join("e2e/allocator-oracle"), &["-ldflags=-s -w"], &program, &["."])?;
+    Ok(program)
 }
 
 /// The oracle, and the table of cases in the CEL package's own tests. The table is told by a test that is added to a copy of

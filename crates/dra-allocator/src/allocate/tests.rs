@@ -60,7 +60,7 @@ fn run(
     claims: &[ResourceClaim],
     specs: &[Value],
 ) -> Result<Vec<AllocationResult>, AllocationError> {
-    let known = Known { slices, classes: &classes(), claims };
+    let known = Known { slices, classes: &classes(), claims, taint_rules: &[] };
     let specs: Vec<ResourceClaim> = specs.iter().map(claim).collect();
     allocate(&known, &node(), &specs)
 }
@@ -264,6 +264,22 @@ fn taints_admin_access_and_binding_conditions_show_in_the_result() {
     let admin = one(&json!({"adminAccess": true}));
     let watched = run(&slices, &taken, &[admin]).expect("in use, but for an administrator");
     assert_eq!(results(&watched[0])[0].admin_access, Some(true));
+}
+
+#[test]
+fn a_device_that_a_rule_taints_is_for_those_who_tolerate_it() {
+    let slices = devices(&json!([{"name": "x"}, {"name": "y"}]));
+    let selector = json!({"driver": DRIVER, "pool": "pool", "device": "x"});
+    let taint = json!({"key": "maintenance", "effect": "NoSchedule"});
+    let rule = json!({"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}});
+    let rules = [TaintRule::read(&rule).expect("a rule")];
+    let known = Known { slices: &slices, classes: &classes(), claims: &[], taint_rules: &rules };
+    let device = |exactly: &Value| {
+        let allocations = allocate(&known, &node(), &[claim(&one(exactly))]).expect("free");
+        results(&allocations[0])[0].device.clone()
+    };
+    assert_eq!(device(&json!({})), "y");
+    assert_eq!(device(&json!({"tolerations": [{"key": "maintenance", "operator": "Exists"}]})), "x");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn told(devices: &Value, counters: &Value, held: &[Value], spec: &Value) -> Vec<
     let claims: Vec<ResourceClaim> = held.iter().enumerate().map(holder).collect();
     let claim = object(json!({"metadata": {"name": "x"}, "spec": {"devices": spec}}));
     let node = object(json!({"metadata": {"name": "n"}}));
-    let known = Known { slices: &slices, classes: &[class], claims: &claims };
+    let known = Known { slices: &slices, classes: &[class], claims: &claims, taint_rules: &[] };
     let explanation = explain(&known, &node, &[claim]).expect("an explanation");
     let devices: Vec<String> = explanation.requests[0]
         .devices

@@ -96,6 +96,21 @@ impl<'a> Search<'a> {
         })
     }
 
+    /// The share of a device that the step would take, or none if what is left of it does not suffice.
+    pub(super) fn share_left(
+        &self,
+        step: Step,
+        location: Location,
+        state: &State<'a>,
+    ) -> Result<Option<BTreeMap<String, Amount>>, AllocationError> {
+        let (_, device, key) = self.device(location);
+        let mut consumed = self.in_use.consumed(&key);
+        for (name, nanos) in state.shared.get(&key).into_iter().flatten() {
+            *consumed.entry(name.clone()).or_default() += nanos;
+        }
+        self.share(step, device, &consumed)
+    }
+
     /// The state with this device too, or none if it cannot be had.
     pub(super) fn take(
         &self,
@@ -139,11 +154,7 @@ impl<'a> Search<'a> {
                 None => return Ok(None),
             }
         }
-        let mut consumed = self.in_use.shared.get(&key).cloned().unwrap_or_default();
-        for (name, nanos) in state.shared.get(&key).into_iter().flatten() {
-            *consumed.entry(name.clone()).or_default() += nanos;
-        }
-        let Some(share) = self.share(step, device, &consumed)? else { return Ok(None) };
+        let Some(share) = self.share_left(step, location, state)? else { return Ok(None) };
         if device.allow_multiple_allocations {
             add(next.shared.entry(key).or_default(), &share);
         } else {

@@ -1,13 +1,15 @@
 //! Claims that cannot be used, because somebody uses them already or they are on their way out.
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::subject::{
-    claims_of, claims_of_interest, find, is_allocated, listed, name_of, reserved_for, waits_for_a_node,
+    claims_of, claims_of_interest, consumers, find, group_of, is_allocated, listed, name_of, podgroup,
+    waits_for_a_node,
 };
 use crate::finding::{Finding, Verdict};
 use crate::kind::FindingKind;
-use crate::snapshot::{ObjectName, Snapshot};
+use crate::snapshot::Snapshot;
 
 /// Keeps an allocated claim from disappearing.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -21,10 +23,9 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
             of_interest.into_iter().filter(|claim| is_leaving(claim)).map(leaving).collect();
         let pods = snapshot.pods.seen().into_iter().flatten();
         for pod in pods.filter(|pod| waits_for_a_node(pod)) {
-            let name = name_of(&pod.metadata);
             for (_, claim) in claims_of(pod) {
                 let claim = find(claims, &claim).filter(|claim| is_allocated(claim) && !is_leaving(claim));
-                findings.extend(claim.and_then(|claim| in_use(&name, claim)));
+                findings.extend(claim.and_then(|claim| in_use(pod, claim)));
             }
         }
         findings
@@ -36,15 +37,18 @@ fn is_leaving(claim: &ResourceClaim) -> bool {
 }
 
 fn leaving(claim: &ResourceClaim) -> Finding {
-    let pods = reserved_for(claim);
+    let consumers = consumers(claim);
     let is_protected = claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
     let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
-    if !pods.is_empty() {
+    if !consumers.is_empty() {
         return Finding::new(
             FindingKind::ClaimProtected,
             subject,
-            format!("it is being deleted, but is protected as long as it is reserved for {}", listed(&pods)),
-            "delete these pods; no new pod can use the claim",
+            format!(
+                "it is being deleted, but is protected as long as it is reserved for {}",
+                listed(&consumers)
+            ),
+            "delete these; no new pod can use the claim",
         );
     }
     if is_protected {
@@ -65,18 +69,21 @@ fn leaving(claim: &ResourceClaim) -> Finding {
 }
 
 /// Why a claim that is allocated keeps a pod waiting.
-fn in_use(pod: &ObjectName, claim: &ResourceClaim) -> Option<Finding> {
-    let others: Vec<ObjectName> = reserved_for(claim).into_iter().filter(|other| other != pod).collect();
+fn in_use(pod: &Pod, claim: &ResourceClaim) -> Option<Finding> {
+    let (own, group) = (name_of(&pod.metadata).to_string(), group_of(pod).map(|group| podgroup(&group)));
+    let consumers = consumers(claim);
+    let is_reserved = consumers.iter().any(|consumer| *consumer == own || Some(consumer) == group.as_ref());
+    let others: Vec<String> = consumers.into_iter().filter(|other| *other != own).collect();
     if others.is_empty() {
         return None;
     }
     let subject = format!("ResourceClaim {}", name_of(&claim.metadata));
-    if others.len() >= MOST_CONSUMERS {
+    if others.len() >= MOST_CONSUMERS && !is_reserved {
         return Some(Finding::new(
             FindingKind::ClaimFull,
             subject,
             format!(
-                "it is reserved for {} pods, which is the most that can be, so {pod} cannot use it",
+                "it is reserved for {} others, which is the most that can be, so {own} cannot use it",
                 others.len()
             ),
             "give the pod another claim",
@@ -87,7 +94,7 @@ fn in_use(pod: &ObjectName, claim: &ResourceClaim) -> Option<Finding> {
         FindingKind::ClaimUsedElsewhere,
         subject,
         format!(
-            "pod {pod} waits, and the claim is in use by {} {}: the pod can run {} only",
+            "pod {own} waits, and the claim is in use by {} {}: the pod can run {} only",
             listed(&others),
             if nodes.is_empty() { "already".to_owned() } else { format!("on {}", listed(&nodes)) },
             if nodes.is_empty() { "where the devices can be reached".to_owned() } else { "there".to_owned() },
@@ -131,6 +138,37 @@ mod tests {
         let verdict = check(&cluster(&[claim("c", &held("gpu-0", "first")), pod("second", "c", 0)]));
         let finding = only(&verdict);
         assert!(finding.problem.contains("in use by ns/first on node-1"), "{finding:?}");
+    }
+
+    #[test]
+    fn a_claim_that_a_pod_group_shares_is_in_use_by_the_group() {
+        let group =
+            json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}]);
+        let mut shared = claim("c", &held("gpu-0", "first"));
+        shared["status"]["reservedFor"] = group;
+        let mut member = pod("second", "c", 0);
+        member["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        let verdict = check(&cluster(&[shared.clone(), member.clone()]));
+        assert!(only(&verdict).problem.contains("in use by PodGroup ns/g on node-1"), "{verdict:?}");
+
+        shared["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        shared["metadata"]["finalizers"] = json!([FINALIZER]);
+        let verdict = check(&cluster(&[shared.clone(), member.clone()]));
+        assert!(only(&verdict).problem.contains("reserved for PodGroup ns/g"), "{verdict:?}");
+
+        shared["metadata"] = json!({"name": "c", "namespace": "ns"});
+        let consumers = shared["status"]["reservedFor"].as_array_mut().expect("a list");
+        for number in 0..MOST_CONSUMERS {
+            consumers.push(json!({"resource": "pods", "name": format!("p{number}"), "uid": "u"}));
+        }
+        let verdict = check(&cluster(&[shared.clone(), member]));
+        assert_eq!(
+            only(&verdict).kind,
+            FindingKind::ClaimUsedElsewhere,
+            "its group has a place: {verdict:?}"
+        );
+        let verdict = check(&cluster(&[shared, pod("stranger", "c", 0)]));
+        assert_eq!(only(&verdict).kind, FindingKind::ClaimFull, "{verdict:?}");
     }
 
     #[test]

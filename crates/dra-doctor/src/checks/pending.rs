@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dra_allocator::{Explanation, Known, RequestExplanation, explain};
+use dra_allocator::{
+    Explanation, Known, RequestExplanation, TaintRule, asks_for_extended_resources, explain, implicit_claim,
+};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 
@@ -18,15 +20,22 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
     })
 }
 
+/// Driver and name.
+type PoolName<'a> = (&'a str, &'a str);
+
 /// What the decisions of the scheduler rest on, found by node and by pool: a large cluster has thousands of both.
 pub(super) struct Cluster<'a> {
-    /// By the node that they are for; under the empty name those that are not for a single one.
-    slices: BTreeMap<&'a str, Vec<&'a ResourceSlice>>,
+    /// The pools that a node may have devices of, by the node; under the empty name those that are not for a single one.
+    pools: BTreeMap<&'a str, BTreeSet<PoolName<'a>>>,
+    /// The slices of each pool: whether it is whole depends on those for other nodes too.
+    slices: BTreeMap<PoolName<'a>, Vec<&'a ResourceSlice>>,
     /// The claims that hold devices, by driver and pool.
-    holders: BTreeMap<(&'a str, &'a str), Vec<&'a ResourceClaim>>,
+    holders: BTreeMap<PoolName<'a>, Vec<&'a ResourceClaim>>,
     classes: &'a [DeviceClass],
+    taint_rules: &'a [TaintRule],
     nodes: &'a [Node],
-    /// The pods that wait for a node, with their claims that are not allocated.
+    /// The pods that wait for a node, with their claims that are not allocated. What they ask for as extended resources
+    /// depends on the node.
     pub(super) waiting: Vec<(&'a Pod, Vec<ResourceClaim>)>,
 }
 
@@ -36,14 +45,19 @@ pub(super) fn waiting(snapshot: &Snapshot, look: impl FnOnce(&Cluster<'_>) -> Ve
         snapshot.claims.verdict(|claims| {
             snapshot.slices.verdict(|slices| {
                 snapshot.classes.verdict(|classes| {
-                    snapshot.nodes.check(|nodes| {
-                        let waiting = pods.iter().filter_map(|pod| with_open_claims(pod, claims)).collect();
-                        look(&Cluster {
-                            slices: by_node(slices),
-                            holders: by_pool(claims),
-                            classes,
-                            nodes,
-                            waiting,
+                    snapshot.taint_rules.verdict(|taint_rules| {
+                        snapshot.nodes.check(|nodes| {
+                            let waiting =
+                                pods.iter().filter_map(|pod| with_open_claims(pod, claims)).collect();
+                            look(&Cluster {
+                                pools: pools_by_node(slices),
+                                slices: by_pool(slices),
+                                holders: holders_by_pool(claims),
+                                classes,
+                                taint_rules,
+                                nodes,
+                                waiting,
+                            })
                         })
                     })
                 })
@@ -59,19 +73,34 @@ fn with_open_claims<'a>(pod: &'a Pod, claims: &[ResourceClaim]) -> Option<(&'a P
     }
     let named = claims_of(pod).into_iter().filter_map(|(_, name)| find(claims, &name));
     let open: Vec<ResourceClaim> = named.filter(|claim| !is_allocated(claim)).cloned().collect();
-    (!open.is_empty()).then_some((pod, open))
+    (!open.is_empty() || asks_for_extended_resources(pod)).then_some((pod, open))
 }
 
-fn by_node(slices: &[ResourceSlice]) -> BTreeMap<&str, Vec<&ResourceSlice>> {
-    let mut by_node: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
+fn pool_of(slice: &ResourceSlice) -> PoolName<'_> {
+    (&slice.spec.driver, &slice.spec.pool.name)
+}
+
+fn pools_by_node(slices: &[ResourceSlice]) -> BTreeMap<&str, BTreeSet<PoolName<'_>>> {
+    let mut by_node: BTreeMap<&str, BTreeSet<PoolName<'_>>> = BTreeMap::new();
     for slice in slices {
-        by_node.entry(slice.spec.node_name.as_deref().unwrap_or_default()).or_default().push(slice);
+        by_node
+            .entry(slice.spec.node_name.as_deref().unwrap_or_default())
+            .or_default()
+            .insert(pool_of(slice));
     }
     by_node
 }
 
-fn by_pool(claims: &[ResourceClaim]) -> BTreeMap<(&str, &str), Vec<&ResourceClaim>> {
-    let mut by_pool: BTreeMap<(&str, &str), Vec<&ResourceClaim>> = BTreeMap::new();
+fn by_pool(slices: &[ResourceSlice]) -> BTreeMap<PoolName<'_>, Vec<&ResourceSlice>> {
+    let mut by_pool: BTreeMap<PoolName<'_>, Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in slices {
+        by_pool.entry(pool_of(slice)).or_default().push(slice);
+    }
+    by_pool
+}
+
+fn holders_by_pool(claims: &[ResourceClaim]) -> BTreeMap<PoolName<'_>, Vec<&ResourceClaim>> {
+    let mut by_pool: BTreeMap<PoolName<'_>, Vec<&ResourceClaim>> = BTreeMap::new();
     for claim in claims {
         let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
         let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
@@ -87,7 +116,11 @@ impl Cluster<'_> {
     ///
     /// # Errors
     /// If it is not about nodes and devices: a class that does not exist, a selector that does not parse.
-    pub(super) fn explain(&self, claims: &[ResourceClaim]) -> Result<Option<Vec<Explanation>>, String> {
+    pub(super) fn explain(
+        &self,
+        pod: &Pod,
+        claims: &[ResourceClaim],
+    ) -> Result<Option<Vec<Explanation>>, String> {
         let mut explanations = Vec::new();
         let mut nodes: Vec<&Node> =
             self.nodes.iter().filter(|node| self.slices_for(node).next().is_some()).collect();
@@ -98,11 +131,22 @@ impl Cluster<'_> {
         for node in nodes {
             let slices: Vec<ResourceSlice> = self.slices_for(node).cloned().collect();
             let holders = self.holders_in(&slices);
-            let known = Known { slices: &slices, classes: self.classes, claims: &holders };
-            let explanation = explain(&known, node, claims).map_err(|error| error.to_string())?;
+            let known = Known {
+                slices: &slices,
+                classes: self.classes,
+                claims: &holders,
+                taint_rules: self.taint_rules,
+            };
+            let implicit = implicit_claim(pod, self.classes, node).map_err(|error| error.to_string())?;
+            let claims: Vec<ResourceClaim> = claims.iter().cloned().chain(implicit).collect();
+            if claims.is_empty() {
+                // The node gives the resources by a device plugin, or no class is for them.
+                return Ok(None);
+            }
+            let explanation = explain(&known, node, &claims).map_err(|error| error.to_string())?;
             match &explanation.error {
                 None => return Ok(None),
-                Some(error) if error.is_final() => return Err(error.to_string()),
+                Some(error) if error.is_final() && !error.is_temporary() => return Err(error.to_string()),
                 Some(_) => explanations.push(explanation),
             }
         }
@@ -111,14 +155,15 @@ impl Cluster<'_> {
 
     /// The slices of the pools that a node can have devices of.
     fn slices_for(&self, node: &Node) -> impl Iterator<Item = &ResourceSlice> {
-        let places = BTreeSet::from([node.metadata.name.as_deref().unwrap_or_default(), ""]);
-        places.into_iter().flat_map(|place| self.slices.get(place).into_iter().flatten().copied())
+        let places = [node.metadata.name.as_deref().unwrap_or_default(), ""];
+        let pools: BTreeSet<&PoolName<'_>> =
+            places.into_iter().flat_map(|place| self.pools.get(place).into_iter().flatten()).collect();
+        pools.into_iter().flat_map(|pool| self.slices.get(pool).into_iter().flatten().copied())
     }
 
     /// The claims that hold devices of the pools of these slices.
     fn holders_in(&self, slices: &[ResourceSlice]) -> Vec<ResourceClaim> {
-        let pools: BTreeSet<(&str, &str)> =
-            slices.iter().map(|slice| (slice.spec.driver.as_str(), slice.spec.pool.name.as_str())).collect();
+        let pools: BTreeSet<PoolName<'_>> = slices.iter().map(pool_of).collect();
         let holders = pools.iter().filter_map(|pool| self.holders.get(pool)).flatten();
         // One may hold devices of several pools.
         let holders: BTreeMap<ObjectName, &ResourceClaim> =
@@ -128,9 +173,12 @@ impl Cluster<'_> {
 }
 
 fn of_pod(cluster: &Cluster<'_>, pod: &Pod, claims: &[ResourceClaim]) -> Option<Finding> {
-    let names: Vec<String> = claims.iter().map(|claim| name_of(&claim.metadata).to_string()).collect();
+    let mut names: Vec<String> = claims.iter().map(|claim| name_of(&claim.metadata).to_string()).collect();
+    if asks_for_extended_resources(pod) {
+        names.push("of its extended resources".to_owned());
+    }
     let subject = format!("Pod {}, claim {}", name_of(&pod.metadata), listed(&names));
-    let explanations = match cluster.explain(claims) {
+    let explanations = match cluster.explain(pod, claims) {
         Ok(explanations) => explanations?,
         Err(error) => {
             let advice = "correct the claim or the class; a claim cannot be changed, so make it anew";
@@ -289,6 +337,60 @@ mod tests {
             pod("p", "c", 0),
         ]));
         assert_eq!(only(&verdict).devices[0].reasons[0].text, "held by claim ns/d");
+    }
+
+    #[test]
+    fn a_device_that_an_administrator_has_tainted_is_told_with_the_rule() {
+        let taint = json!({"key": "maintenance", "effect": "NoSchedule"});
+        let rule = json!({"kind": "DeviceTaintRule", "metadata": {"name": "swap-fans"},
+            "spec": {"deviceSelector": {"pool": "node-1"}, "taint": taint}});
+        let mut objects =
+            vec![node(), class(), gpus(&json!({})), rule, claim("c", &json!({})), pod("p", "c", 0)];
+        let verdict = check(&cluster(&objects));
+        let reason = &only(&verdict).devices[0].reasons[0];
+        assert_eq!(
+            (reason.kind, reason.text.as_str()),
+            (
+                ObstacleKind::Taint,
+                "taint maintenance:NoSchedule of DeviceTaintRule swap-fans is not tolerated"
+            )
+        );
+        objects.remove(3);
+        let unseen = Snapshot { taint_rules: Looked::CouldNot("403".into()), ..cluster(&objects) };
+        assert_eq!(check(&unseen), Verdict::CouldNot("403".into()), "a rule may be the reason");
+    }
+
+    #[test]
+    fn a_pod_that_asks_for_an_extended_resource_is_told_what_keeps_its_devices_away() {
+        let mut class = class();
+        class["spec"]["extendedResourceName"] = json!("example.com/gpu");
+        let mut pod = pod("p", "none", 0);
+        pod["spec"]["resourceClaims"] = json!([]);
+        pod["spec"]["containers"] =
+            json!([{"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}]);
+        let objects = [node(), class.clone(), gpus(&json!({})), pod.clone()];
+        assert_eq!(check(&cluster(&objects)), Verdict::HEALTHY);
+
+        let held = claim("d", &held("gpu-0", "q"));
+        let objects = [node(), class.clone(), gpus(&json!({})), held.clone(), pod.clone()];
+        let verdict = check(&cluster(&objects));
+        let finding = only(&verdict);
+        assert_eq!(finding.subject, "Pod ns/p, claim of its extended resources");
+        assert_eq!(finding.devices[0].reasons[0].text, "held by claim ns/d");
+
+        let mut plugin = node();
+        plugin["status"] = json!({"allocatable": {"example.com/gpu": "2"}});
+        let objects = [plugin, class, gpus(&json!({})), held, pod];
+        assert_eq!(check(&cluster(&objects)), Verdict::HEALTHY, "not a matter of DRA");
+    }
+
+    #[test]
+    fn a_pool_is_whole_with_the_slices_of_other_nodes() {
+        let first = slice("s", 1, 2, &json!([{"name": "gpu-0"}]));
+        let mut second = slice("t", 1, 2, &json!([{"name": "gpu-1"}]));
+        second["spec"]["nodeName"] = json!("node-2");
+        let objects = [node(), class(), first, second, claim("c", &json!({})), pod("p", "c", 0)];
+        assert_eq!(check(&cluster(&objects)), Verdict::HEALTHY);
     }
 
     #[test]

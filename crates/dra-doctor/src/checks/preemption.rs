@@ -15,7 +15,7 @@ pub(super) fn check(snapshot: &Snapshot) -> Verdict {
             let may_matter = |pod: &Pod| holders.iter().any(|holder| priority(holder) < priority(pod));
             let found =
                 cluster.waiting.iter().filter(|(pod, _)| may_matter(pod)).filter_map(|(pod, claims)| {
-                    let explanations = cluster.explain(claims).ok()??;
+                    let explanations = cluster.explain(pod, claims).ok()??;
                     let requests = explanations.iter().flat_map(|explanation| &explanation.requests);
                     let devices = requests.flat_map(|request| &request.devices);
                     let held_only = devices.filter_map(|device| match device.obstacles.as_slice() {

@@ -13,20 +13,32 @@ pub(super) fn name_of(metadata: &ObjectMeta) -> ObjectName {
     ObjectName::new(text(&metadata.namespace), text(&metadata.name))
 }
 
-/// The claims that a pod names, or that were made for it: entry of the pod and name of the claim.
+/// The claims that a pod names, or that were made for it or its PodGroup: entry of the pod and name of the claim. The one
+/// of its extended resources is there once it is allocated.
 pub(crate) fn claims_of(pod: &Pod) -> Vec<(String, ObjectName)> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let made = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
     let made: Vec<_> = made.collect();
     let entries = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    entries
-        .filter_map(|entry| {
-            let made = made.iter().find(|status| status.name == entry.name);
-            let made = made.and_then(|status| status.resource_claim_name.clone());
-            let name = entry.resource_claim_name.clone().or(made)?;
-            Some((entry.name.clone(), ObjectName::new(namespace.clone(), name)))
-        })
-        .collect()
+    let named = entries.filter_map(|entry| {
+        let made = made.iter().find(|status| status.name == entry.name);
+        let made = made.and_then(|status| status.resource_claim_name.clone());
+        let name = entry.resource_claim_name.clone().or(made)?;
+        Some((entry.name.clone(), ObjectName::new(namespace.clone(), name)))
+    });
+    let mut claims: Vec<(String, ObjectName)> = named.collect();
+    let status = serde_json::to_value(&pod.status).unwrap_or_default();
+    if let Some(name) = status["extendedResourceClaimStatus"]["resourceClaimName"].as_str() {
+        claims.push(("extended resources".to_owned(), ObjectName::new(namespace, name)));
+    }
+    claims
+}
+
+/// The PodGroup that a pod is in. Versions of the API before 1.36 have none.
+pub(super) fn group_of(pod: &Pod) -> Option<ObjectName> {
+    let spec = serde_json::to_value(&pod.spec).ok()?;
+    let name = spec["schedulingGroup"]["podGroupName"].as_str()?;
+    Some(ObjectName::new(pod.metadata.namespace.clone().unwrap_or_default(), name))
 }
 
 /// Whether the scheduler has found no node for the pod yet.
@@ -72,6 +84,27 @@ pub(crate) fn reserved_for(claim: &ResourceClaim) -> Vec<ObjectName> {
         .filter(|consumer| consumer.resource == "pods")
         .map(|consumer| ObjectName::new(namespace.clone(), consumer.name.clone()))
         .collect()
+}
+
+/// All that a claim is reserved for, for people: pods by namespace and name, and PodGroups, whose pods share the claim.
+pub(super) fn consumers(claim: &ResourceClaim) -> Vec<String> {
+    let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+    let consumers = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    consumers
+        .map(|consumer| {
+            let name = ObjectName::new(namespace.clone(), consumer.name.clone());
+            match consumer.resource.as_str() {
+                "pods" => name.to_string(),
+                "podgroups" => podgroup(&name),
+                other => format!("{other} {name}"),
+            }
+        })
+        .collect()
+}
+
+/// A PodGroup, for people.
+pub(super) fn podgroup(name: &ObjectName) -> String {
+    format!("PodGroup {name}")
 }
 
 /// The claims that are of interest: those of the pods that are examined, and the one that was named.

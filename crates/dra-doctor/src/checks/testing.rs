@@ -1,5 +1,6 @@
 //! Objects for the tests of checks.
 
+use dra_allocator::TaintRule;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -18,6 +19,7 @@ pub(crate) fn cluster(objects: &[Value]) -> Snapshot {
         versions: Looked::At(vec!["v1".into()]),
         slices: Looked::At(of("ResourceSlice").map(object).collect()),
         classes: Looked::At(of("DeviceClass").map(object).collect()),
+        taint_rules: Looked::At(of("DeviceTaintRule").map(|object| rule(&object)).collect()),
         claims: Looked::At(of("ResourceClaim").map(object).collect()),
         templates: Looked::At(of("ResourceClaimTemplate").map(object).collect()),
         nodes: Looked::At(of("Node").map(object).collect()),
@@ -27,6 +29,10 @@ pub(crate) fn cluster(objects: &[Value]) -> Snapshot {
         pod_events: Looked::At(Vec::new()),
         ..Snapshot::default()
     }
+}
+
+fn rule(rule: &Value) -> TaintRule {
+    TaintRule::read(rule).expect("a rule")
 }
 
 /// The tests call these otherwise, to tell them from the pods that are examined.

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use dra_allocator::{TaintRule, asks_for_extended_resources};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
-use kube::{Api, Client, Resource, api::ListParams};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
 use serde::de::DeserializeOwned;
 
 use super::{ClusterWanted, access};
@@ -21,6 +25,8 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(3);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const GROUP: &str = "resource.k8s.io";
 const NOT_FOUND: u16 = 404;
+/// Versions of the API that have DeviceTaintRules: from Kubernetes 1.37, 1.36 and 1.33 on.
+const RULE_VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1alpha3"];
 
 pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
     snapshot.claim.clone_from(&wanted.claim);
@@ -34,7 +40,7 @@ pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut
     };
     snapshot.nodes = list(client, ListParams::default(), "Nodes").await;
     snapshot.node_events = node_events(client).await;
-    let Some(versions) = snapshot.versions.seen() else {
+    let Some(versions) = snapshot.versions.seen().cloned() else {
         no_objects(snapshot, "the API groups are not known", true);
         return;
     };
@@ -48,6 +54,7 @@ pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut
     }
     snapshot.published = published(client, snapshot).await;
     snapshot.classes = list(client, ListParams::default(), "DeviceClasses").await;
+    snapshot.taint_rules = taint_rules(client, &versions).await;
     snapshot.claims = list(client, ListParams::default(), "ResourceClaims").await;
     snapshot.pods = pods(client, wanted).await;
     snapshot.templates = templates(client, wanted).await;
@@ -116,6 +123,7 @@ fn no_objects(snapshot: &mut Snapshot, why: &str, is_failure: bool) {
     }
     snapshot.slices = unseen(why, is_failure);
     snapshot.classes = unseen(why, is_failure);
+    snapshot.taint_rules = unseen(why, is_failure);
     snapshot.claims = unseen(why, is_failure);
     snapshot.templates = unseen(why, is_failure);
     snapshot.pods = unseen(why, is_failure);
@@ -164,6 +172,26 @@ where
     }
 }
 
+/// The DeviceTaintRules, by the newest version of the API that has them; none if no served version has.
+async fn taint_rules(client: &Client, versions: &[String]) -> Looked<Vec<TaintRule>> {
+    let what = "listing DeviceTaintRules";
+    for version in RULE_VERSIONS.into_iter().filter(|version| versions.iter().any(|served| served == version))
+    {
+        let kind = GroupVersionKind::gvk(GROUP, version, "DeviceTaintRule");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "devicetaintrules");
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        match pages(&api, ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
+            Err(error) => return Looked::CouldNot(format!("{what}: {error}")),
+            Ok(rules) => {
+                let read: Result<Vec<TaintRule>, _> = rules.iter().map(TaintRule::read).collect();
+                return Looked::from_result(read, what);
+            }
+        }
+    }
+    Looked::At(Vec::new())
+}
+
 /// The pods to examine: the one that was named, those that use the claim that was named, or all that are pending.
 async fn pods(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<Pod>> {
     if let Some(name) = &wanted.pod {
@@ -184,7 +212,10 @@ async fn pods(client: &Client, wanted: &ClusterWanted) -> Looked<Vec<Pod>> {
     let uses_claims = |pod: &Pod| {
         let used = crate::checks::claims_of(pod);
         wanted.claim.as_ref().map_or_else(
-            || pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some()),
+            || {
+                pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some())
+                    || asks_for_extended_resources(pod)
+            },
             |claim| used.iter().any(|(_, name)| name == claim),
         )
     };
@@ -296,6 +327,40 @@ mod tests {
             }
         };
         Ok(Response::new(Body::from(body.into_bytes())))
+    }
+
+    /// As an API server of 1.36, in which v1 has no DeviceTaintRules.
+    async fn answer_rules(request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
+        let rule = |name: &str| {
+            let spec =
+                json!({"deviceSelector": {"device": "gpu-0"}, "taint": {"key": "k", "effect": "NoExecute"}});
+            json!({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec})
+        };
+        let (code, body) = match request.uri().path() {
+            "/apis/resource.k8s.io/v1beta2/devicetaintrules" => {
+                let list = json!({"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRuleList", "metadata": {}, "items": [rule("a"), rule("b")]});
+                (StatusCode::OK, list)
+            }
+            _ => (
+                StatusCode::NOT_FOUND,
+                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}),
+            ),
+        };
+        let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+        *response.status_mut() = code;
+        Ok(response)
+    }
+
+    #[tokio::test]
+    async fn taint_rules_are_read_in_the_newest_version_that_has_them() {
+        let client = Client::new(tower::service_fn(answer_rules), "default");
+        let of = async |versions: &[&str]| {
+            let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            let rules = taint_rules(&client, &versions).await;
+            rules.seen().map(|rules| rules.iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["v1", "v1beta2", "v1beta1"]).await, Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(of(&["v1", "v1beta1"]).await, Some(Vec::new()), "none is served, so there are none");
     }
 
     #[tokio::test]

@@ -1,7 +1,14 @@
 //! Pods that wait for devices, and why.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
 use dra_doctor::{FindingKind, ObstacleKind};
+use k8s_openapi::{
+    api::{core::v1::ResourceRequirements, resource::v1::DeviceTaintRule},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 
 use super::{
@@ -77,6 +84,18 @@ spec:
     - {name: elsewhere, nodeName: node-2, attributes: {model: {string: A100}}}
 ";
 
+/// Taints the devices of the driver.
+const RULE: &str = r"
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: swap-fans}
+spec:
+  deviceSelector: {driver: nobody.example.com}
+  taint: {key: maintenance, effect: NoSchedule}
+";
+/// The extended resource that each class has, by its name.
+const EXTENDED: &str = "deviceclass.resource.kubernetes.io/nobody.example.com";
+
 /// There is no device; a selector fails; devices do not fit, by a selector or together.
 pub(super) async fn waiting(cx: &Context) -> Result<()> {
     cx.apply(CLASS).await?;
@@ -121,6 +140,34 @@ pub(super) async fn kept_away(cx: &Context) -> Result<()> {
     let said = Doctor::of_pod(cx, "share").await?;
     said.keeps_away(ObstacleKind::Capacity, "50Gi of capacity memory are needed, 40Gi of 40Gi are left")?;
     said.keeps_away(ObstacleKind::Capacity, "has no capacity memory")
+}
+
+/// An administrator has tainted the devices. A claim and an extended resource wait for them.
+pub(super) async fn ruled(cx: &Context) -> Result<()> {
+    cx.apply(CLASS).await?;
+    cx.apply(DEVICES).await?;
+    cx.apply(RULE).await?;
+    let seen = tainted_by_rule(cx).await;
+    let rules = Api::<DeviceTaintRule>::all(cx.client.clone());
+    rules.delete("swap-fans", &DeleteParams::default()).await.context("deleting the rule")?;
+    seen
+}
+
+async fn tainted_by_rule(cx: &Context) -> Result<()> {
+    let rule = "taint maintenance:NoSchedule of DeviceTaintRule swap-fans is not tolerated";
+    wanting_pod(cx, "any", json!({}), &json!([])).await?;
+    Doctor::of_pod(cx, "any").await?.keeps_away(ObstacleKind::Taint, rule)?;
+
+    let mut pod = ShellPod::print_env("extended").build();
+    let amount = BTreeMap::from([(EXTENDED.to_owned(), Quantity("1".into()))]);
+    let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    for container in containers {
+        let limits = Some(amount.clone());
+        container.resources = Some(ResourceRequirements { limits, ..ResourceRequirements::default() });
+    }
+    cx.create_pod(&pod).await?;
+    cx.wait_event("extended", "FailedScheduling", TRIED_WITHIN).await?;
+    Doctor::of_pod(cx, "extended").await?.keeps_away(ObstacleKind::Taint, rule)
 }
 
 fn model(name: &str) -> Value {

@@ -2,25 +2,25 @@
 
 /// A `SplitMix64`, as Steele, Lea and Flood describe it (OOPSLA 2014).
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Dice of their own for somebody else.
-    pub(super) fn fork(&mut self) -> Self {
+    /// Dice of their own for another part.
+    pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }
 
     /// Any of `from..to`, which must not be empty.
-    pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
+    pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from)
     }
 
     /// True once in `times`.
-    pub(super) fn once_in(&mut self, times: u64) -> bool {
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.between(0, times) == 0
     }
 
