@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSliceSpec};
 
-use crate::{compat, equal};
+use crate::compat;
 
 /// A feature gate of the API server that `ResourceSlice` fields depend on.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -29,8 +29,6 @@ pub enum Feature {
     NodeAllocatableResources,
     /// Attributes with a list value. An API server without the gate does not store less, it refuses the slice.
     ListTypeAttributes,
-    /// Something else: the stored slice differs from the one sent in a field that this library cannot name.
-    Unknown,
 }
 
 impl Feature {
@@ -47,6 +45,33 @@ impl Feature {
         Self::ListTypeAttributes,
     ];
 
+    /// What becomes of a device whose fields are dropped, if the driver does not say.
+    ///
+    /// Without counters a GPU and its partitions can be allocated to different pods, and without binding conditions a
+    /// pod starts before the device is there. Other fields leave a device that is less useful, but not a wrong one.
+    #[must_use]
+    pub fn default_if_dropped(self) -> IfDropped {
+        match self {
+            Self::PartitionableDevices | Self::DeviceBindingConditions => IfDropped::LeaveOut,
+            _ => IfDropped::Keep,
+        }
+    }
+
+    /// The fields of a device, or of the slice.
+    pub(crate) fn fields(self) -> &'static str {
+        match self {
+            Self::DeviceTaints => "taints",
+            Self::PartitionableDevices => "consumesCounters",
+            Self::DeviceBindingConditions => "bindingConditions",
+            Self::ConsumableCapacity => "allowMultipleAllocations",
+            Self::PartitionableDevicesType => "partitionTypeAttribute",
+            Self::OptionalNodeOperations => "skipNodeOperations",
+            Self::DeviceCompatibilityGroups => "compatibilityGroups",
+            Self::NodeAllocatableResources => "nodeAllocatableResources",
+            Self::ListTypeAttributes => "attributes",
+        }
+    }
+
     /// The name of the API server's feature gate.
     #[must_use]
     pub fn gate(self) -> &'static str {
@@ -60,7 +85,6 @@ impl Feature {
             Self::DeviceCompatibilityGroups => "DRADeviceCompatibilityGroups",
             Self::NodeAllocatableResources => "DRANodeAllocatableResources",
             Self::ListTypeAttributes => "DRAListTypeAttributes",
-            Self::Unknown => "unknown",
         }
     }
 }
@@ -71,30 +95,18 @@ impl fmt::Display for Feature {
     }
 }
 
+/// What becomes of a device whose fields the API server drops. See [`Device::if_dropped`](crate::Device::if_dropped).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum IfDropped {
+    /// It is published without these fields.
+    Keep,
+    /// It is not published.
+    LeaveOut,
+}
+
 /// A set of features.
 pub(crate) type Features = BTreeSet<Feature>;
-
-/// The features whose fields were sent but not stored. Empty when the stored content is the one sent.
-pub(crate) fn dropped(sent: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> Features {
-    let sent = equal::with_times_of(sent, stored);
-    if equal::same_content(&sent, stored) {
-        return Features::new();
-    }
-    let mut stripped = sent;
-    let mut features = Features::new();
-    for feature in Feature::GATED {
-        // A feature counts when the stored slice has none of its fields and the sent one had some.
-        let without = strip(&stripped, feature);
-        if without != stripped && strip(stored, feature) == *stored {
-            stripped = without;
-            features.insert(feature);
-        }
-    }
-    if !equal::same_content(&stripped, stored) {
-        features.insert(Feature::Unknown);
-    }
-    features
-}
 
 /// The content as an API server stores it that drops these features.
 pub(crate) fn without(spec: ResourceSliceSpec, features: &Features) -> ResourceSliceSpec {
@@ -157,6 +169,6 @@ fn strip_device(device: &mut Device, feature: Feature) {
         Feature::ListTypeAttributes => {
             device.attributes.iter_mut().for_each(|map| map.retain(|_, value| compat::list(value).is_none()));
         }
-        Feature::PartitionableDevicesType | Feature::OptionalNodeOperations | Feature::Unknown => {}
+        Feature::PartitionableDevicesType | Feature::OptionalNodeOperations => {}
     }
 }

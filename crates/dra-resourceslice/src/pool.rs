@@ -154,6 +154,18 @@ impl Pool {
         }
     }
 
+    /// Takes devices and counter sets out. A slice that has nothing left goes too, unless it is the last one.
+    pub(crate) fn retain(&mut self, mut take_out: impl FnMut(&mut Slice)) {
+        self.slices_mut().iter_mut().for_each(&mut take_out);
+        if let PoolContent::Slices(slices) = Arc::make_mut(&mut self.content) {
+            let last = slices.last().cloned();
+            slices.retain(|slice| !slice.devices.is_empty() || !slice.counter_sets.is_empty());
+            if slices.is_empty() {
+                slices.extend(last);
+            }
+        }
+    }
+
     /// The same to be changed. This makes a copy, if there are others.
     pub(crate) fn slices_mut(&mut self) -> &mut [Slice] {
         match Arc::make_mut(&mut self.content) {

@@ -3,6 +3,7 @@
 mod budgets;
 mod errors;
 mod fake;
+mod gates;
 mod publishing;
 mod standby;
 mod taints;
