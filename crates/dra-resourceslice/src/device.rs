@@ -203,7 +203,7 @@ impl Device {
         then == IfDropped::LeaveOut && self.uses(feature)
     }
 
-    fn uses(&self, feature: Feature) -> bool {
+    pub(crate) fn uses(&self, feature: Feature) -> bool {
         match feature {
             Feature::DeviceTaints => !self.taints.is_empty(),
             Feature::PartitionableDevices => !self.consumes_counters.is_empty() || self.placement.is_some(),
@@ -221,6 +221,11 @@ impl Device {
             }
             Feature::NodeAllocatableResources => !self.node_allocatable.is_empty(),
             Feature::ListTypeAttributes => self.attributes.iter().any(|(_, value)| value.is_list()),
+            Feature::FractionalCapacityRange => {
+                let mut policies =
+                    self.capacity.iter().filter_map(|(_, capacity)| capacity.request_policy.as_deref());
+                policies.any(RequestPolicy::needs_fractions)
+            }
             // Fields of the slice.
             Feature::PartitionableDevicesType | Feature::OptionalNodeOperations => false,
         }

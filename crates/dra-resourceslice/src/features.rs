@@ -29,11 +29,14 @@ pub enum Feature {
     NodeAllocatableResources,
     /// Attributes with a list value. An API server without the gate does not store less, it refuses the slice.
     ListTypeAttributes,
+    /// Of request policies, amounts that are fractions and do not fit the rules once they are rounded up to whole numbers.
+    /// An API server without the gate refuses the slice.
+    FractionalCapacityRange,
 }
 
 impl Feature {
     /// All features that have a gate.
-    pub(crate) const GATED: [Self; 9] = [
+    pub(crate) const GATED: [Self; 10] = [
         Self::DeviceTaints,
         Self::PartitionableDevices,
         Self::DeviceBindingConditions,
@@ -43,7 +46,11 @@ impl Feature {
         Self::DeviceCompatibilityGroups,
         Self::NodeAllocatableResources,
         Self::ListTypeAttributes,
+        Self::FractionalCapacityRange,
     ];
+
+    /// Those without which an API server refuses a slice.
+    pub(crate) const REFUSED: [Self; 2] = [Self::ListTypeAttributes, Self::FractionalCapacityRange];
 
     /// What becomes of a device whose fields are dropped, if the driver does not say.
     ///
@@ -52,7 +59,9 @@ impl Feature {
     #[must_use]
     pub fn default_if_dropped(self) -> IfDropped {
         match self {
-            Self::PartitionableDevices | Self::DeviceBindingConditions => IfDropped::LeaveOut,
+            Self::PartitionableDevices | Self::DeviceBindingConditions | Self::FractionalCapacityRange => {
+                IfDropped::LeaveOut
+            }
             _ => IfDropped::Keep,
         }
     }
@@ -69,6 +78,7 @@ impl Feature {
             Self::DeviceCompatibilityGroups => "compatibilityGroups",
             Self::NodeAllocatableResources => "nodeAllocatableResources",
             Self::ListTypeAttributes => "attributes",
+            Self::FractionalCapacityRange => "capacity",
         }
     }
 
@@ -85,6 +95,7 @@ impl Feature {
             Self::DeviceCompatibilityGroups => "DRADeviceCompatibilityGroups",
             Self::NodeAllocatableResources => "DRANodeAllocatableResources",
             Self::ListTypeAttributes => "DRAListTypeAttributes",
+            Self::FractionalCapacityRange => "DRAFractionalCapacityRange",
         }
     }
 }
@@ -134,6 +145,10 @@ fn stripped(mut spec: ResourceSliceSpec, feature: Feature) -> ResourceSliceSpec 
         }
         Feature::PartitionableDevicesType => compat::clear_partition_type_attribute(&mut spec),
         Feature::OptionalNodeOperations => compat::clear_skip_node_operations(&mut spec),
+        // Nothing is left of such a device: without the policy it would be another one.
+        Feature::FractionalCapacityRange => {
+            spec.devices.iter_mut().for_each(|devices| devices.retain(|device| !has_fractions(device)));
+        }
         _ => {}
     }
     for device in spec.devices.iter_mut().flatten() {
@@ -169,6 +184,14 @@ fn strip_device(device: &mut Device, feature: Feature) {
         Feature::ListTypeAttributes => {
             device.attributes.iter_mut().for_each(|map| map.retain(|_, value| compat::list(value).is_none()));
         }
-        Feature::PartitionableDevicesType | Feature::OptionalNodeOperations => {}
+        Feature::PartitionableDevicesType
+        | Feature::OptionalNodeOperations
+        | Feature::FractionalCapacityRange => {}
     }
+}
+
+fn has_fractions(device: &Device) -> bool {
+    let mut policies = device.capacity.iter().flat_map(|map| map.values()).map(|value| &value.request_policy);
+    policies.any(Option::is_some)
+        && crate::Device::try_from(device).is_ok_and(|device| device.uses(Feature::FractionalCapacityRange))
 }

@@ -91,7 +91,8 @@ impl Pool {
         Self::with_content(PoolContent::Whole(Slice::new(devices)))
     }
 
-    /// A pool that is already split. The slices are published as they are.
+    /// A pool that is already split. The slices are published as they are, so one that is too long for the API refuses the
+    /// pool; [`Pool::new`] splits.
     pub fn from_slices(slices: impl IntoIterator<Item = Slice>) -> Self {
         Self::with_content(PoolContent::Slices(slices.into_iter().collect()))
     }
@@ -186,6 +187,11 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// The devices, in their order.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter()
+    }
+
     /// A slice of devices.
     pub fn new(devices: impl IntoIterator<Item = Device>) -> Self {
         Self { devices: devices.into_iter().collect(), ..Self::default() }

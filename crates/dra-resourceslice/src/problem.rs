@@ -130,7 +130,11 @@ impl fmt::Display for Problem {
             Subject::Device(name) => write!(f, "device {name:?}: ")?,
             Subject::CounterSet(name) => write!(f, "counter set {name:?}: ")?,
         }
-        write!(f, "{}: {}; {}", self.field, self.fault, self.consequence)
+        write!(f, "{}: {}; {}", self.field, self.fault, self.consequence)?;
+        if matches!((&self.subject, &self.fault), (Subject::Slice(_), Fault::TooMany { .. })) {
+            f.write_str(". Give it as devices without slices (Pool::new) to have it split")?;
+        }
+        Ok(())
     }
 }
 

@@ -71,6 +71,8 @@ pub(super) struct WishedPart {
     part: Part,
     /// The features of it that the API server drops.
     dropped: Features,
+    /// Those that are not even sent, because the API server would refuse them.
+    withheld: Features,
     /// What the API server stores of it, by the features that are missing then.
     stored: Vec<(Features, ContentDigest)>,
     /// What it stores instead, if nothing explains it.
@@ -84,7 +86,10 @@ impl WishedPart {
         let tolerated = wish.tolerated.iter().find(|(known, _)| *known == full).map(|(_, stored)| *stored);
         let dropped =
             if wish.dropped.is_empty() { Features::new() } else { &features::used(&spec) & &wish.dropped };
-        let mut part = Self { part, dropped, stored: vec![(Features::new(), full)], tolerated };
+        let lists = &wish.dropped & &Features::from([Feature::ListTypeAttributes]);
+        let withheld =
+            if lists.is_empty() { lists } else { &features::used(&wish.spec(&part, times)) & &lists };
+        let mut part = Self { part, dropped, withheld, stored: vec![(Features::new(), full)], tolerated };
         let missing = observed.iter().map(|found| part.missing_in(found)).chain([part.dropped.clone()]);
         for missing in missing.collect::<BTreeSet<_>>().into_iter().filter(|missing| !missing.is_empty()) {
             let stored = ContentDigest::of(features::without(spec.clone(), &missing));
@@ -102,7 +107,7 @@ impl WishedPart {
     pub(super) fn missing_if_stored(&self, found: &ObservedSlice) -> Option<Features> {
         let missing = self.missing_in(found);
         let stored = self.stored.iter().find(|(known, _)| *known == missing).map(|(_, stored)| *stored);
-        [stored, self.tolerated].contains(&Some(found.content)).then_some(missing)
+        [stored, self.tolerated].contains(&Some(found.content)).then(|| &missing | &self.withheld)
     }
 
     pub(super) fn is_stored_as(&self, found: &ObservedSlice) -> bool {

@@ -30,7 +30,12 @@ impl Learned {
     /// Takes note of an answer. An API server keeps the fields of a gate that is off if the slice has had them
     /// `before`, so that they are there says nothing then.
     pub(super) fn note(&mut self, sent: &Features, before: &Features, stored: &Features) {
-        self.0.extend(sent.difference(stored).map(|feature| (*feature, false)));
+        let mut dropped = sent - stored;
+        if dropped.contains(&Feature::PartitionableDevices) {
+            // Groups go with the counters that have them.
+            dropped.remove(&Feature::DeviceCompatibilityGroups);
+        }
+        self.0.extend(dropped.into_iter().map(|feature| (feature, false)));
         let kept = sent.intersection(stored).filter(|feature| !before.contains(*feature));
         self.0.extend(kept.map(|feature| (*feature, true)));
     }
@@ -75,21 +80,24 @@ impl Task {
         altered && is_there || self.learned.dropped() != known
     }
 
-    /// An API server without list attributes refuses them: what it drops leaves them without a value. Finds out
-    /// whether that is why it has refused a slice; then the attributes are left out from now on. Returns whether it
-    /// has learned something.
+    /// An API server whose gate is off refuses some contents: what it drops of list attributes leaves them without a value,
+    /// and fractions become equal once they are rounded. Finds out whether that is why it has refused a slice; then they
+    /// are left out from now on. Returns whether it has learned something.
     pub(super) async fn explain(&mut self, refused: &ResourceSlice, error: &PublishError) -> bool {
-        let lists = Features::from([Feature::ListTypeAttributes]);
-        if error.http_status() != Some(422) || features::used(&refused.spec).is_disjoint(&lists) {
+        let used = &features::used(&refused.spec) & &Features::from(Feature::REFUSED);
+        if error.http_status() != Some(422) || used.is_empty() {
             return false;
         }
-        let spec = features::without(refused.spec.clone(), &lists);
-        let reduced = ResourceSlice { metadata: refused.metadata.clone(), spec };
-        let is_why = self.api.dry_run(&reduced).await.is_ok();
-        if is_why {
-            self.learned.note(&lists, &Features::new(), &Features::new());
+        let each = used.iter().map(|feature| Features::from([*feature]));
+        for suspects in each.chain((used.len() > 1).then(|| used.clone())).collect::<Vec<_>>() {
+            let spec = features::without(refused.spec.clone(), &suspects);
+            let reduced = ResourceSlice { metadata: refused.metadata.clone(), spec };
+            if self.api.dry_run(&reduced).await.is_ok() {
+                self.learned.note(&suspects, &Features::new(), &Features::new());
+                return true;
+            }
         }
-        is_why
+        false
     }
 }
 

@@ -1,6 +1,7 @@
 //! The publisher against a small API server, in paused time.
 
 mod budgets;
+mod counts;
 mod errors;
 mod fake;
 mod gates;

@@ -105,7 +105,12 @@ pub(super) fn read(text: &str) -> anyhow::Result<Inventory> {
             ),
         });
     }
-    Ok(Inventory { places, health, pool: Pool::from_slices(slices) })
+    let pool = match (items, slices.pop()) {
+        // The driver cuts a list of devices into slices; only slices are taken as they are written.
+        (Items::Devices, Some(listed)) => Pool::new(listed.devices().cloned()),
+        (_, last) => Pool::from_slices(slices.into_iter().chain(last)),
+    };
+    Ok(Inventory { places, health, pool })
 }
 
 impl Items {
@@ -147,6 +152,11 @@ fn counter_set(set: &api::CounterSet) -> anyhow::Result<CounterSet> {
 
 #[cfg(test)]
 mod tests {
+    use dra_kubeletplugin::{
+        DriverResources,
+        resourceslice::{Problem, Scope, validate},
+    };
+
     use super::*;
 
     const PARTITIONS: &str = r#"[
@@ -209,14 +219,31 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_devices_is_one_slice_and_may_be_written_as_people_write_yaml() {
+    fn a_list_of_devices_is_cut_into_slices_and_may_be_written_as_people_write_yaml() {
         let text = "# two GPUs\n- name: a\n  attributes:\n    model: {string: x}\n  capacity:\n    memory:\n      value: 80Gi\n- name: b\n";
         let inventory = read(text).unwrap();
         let model = Device::named("a").unwrap().try_attribute("model", "x").unwrap();
         let model = model.try_capacity("memory", Quantity::parse("80Gi").unwrap()).unwrap();
-        let expected = Pool::from_slices([Slice::new([model, Device::named("b").unwrap()])]);
+        let expected = Pool::new([model, Device::named("b").unwrap()]);
         assert_eq!(format!("{:?}", inventory.pool()), format!("{expected:?}"));
         assert_eq!(read("[]").unwrap().health().count(), 0);
+        for (count, rest, is_list, problems) in [
+            (129, "", true, 0),
+            (65, ", taints: [{key: k, effect: NoSchedule}]", true, 0),
+            (129, "", false, 1),
+            (65, ", taints: [{key: k, effect: NoSchedule}]", false, 1),
+        ] {
+            let devices: Vec<_> = (0..count).map(|n| format!("- {{name: d{n}{rest}}}")).collect();
+            let devices = devices.join("\n");
+            let text = if is_list { devices } else { format!("- devices:\n{devices}") };
+            let resources =
+                DriverResources::new().pool("node-1".parse().unwrap(), read(&text).unwrap().pool().clone());
+            let scope = Scope::node("gpu.example.com".parse().unwrap(), "node-1".parse().unwrap());
+            let found = validate(&scope, &resources);
+            assert_eq!(found.len(), problems, "{count}{rest}: {found:?}");
+            let says_how = |problem: &Problem| problem.to_string().contains("Pool::new");
+            assert!(found.iter().all(says_how), "{found:?}");
+        }
     }
 
     #[test]

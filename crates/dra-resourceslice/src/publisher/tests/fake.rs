@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
+    Feature,
     features::{Features, used},
     test_api::stored,
 };
@@ -346,6 +347,10 @@ impl State {
         body: &[u8],
     ) -> Response<ResponseBody> {
         let existing = self.slices.get(name).cloned();
+        let refused = &self.drops & &Features::from(Feature::REFUSED);
+        if slice.as_ref().is_some_and(|slice| !used(&slice.spec).is_disjoint(&refused)) {
+            return status(422, "Invalid", None);
+        }
         match verb {
             "node" => match self.nodes.get(name) {
                 Some(uid) => json_response(

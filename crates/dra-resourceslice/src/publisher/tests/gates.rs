@@ -241,3 +241,31 @@ async fn taking_over_random_names_changes_nothing_even_if_fields_are_dropped() {
         assert_eq!(versions(&api), before);
     }
 }
+
+/// An API server without these gates does not store less, it refuses the slice.
+#[tokio::test(start_paused = true)]
+async fn what_an_api_server_without_the_gate_refuses_is_left_out() {
+    let lists = || device("lists").try_attribute("list", crate::AttributeValue::Ints(vec![1])).unwrap();
+    let fractions = || {
+        let quantity = |text| crate::Quantity::parse(text).unwrap();
+        let policy = crate::RequestPolicy::values(quantity("500m"), [quantity("500m"), quantity("1")]);
+        let capacity = crate::Capacity::new(quantity("2")).with_policy(policy);
+        device("fractions").try_capacity("c", capacity).unwrap().allow_multiple_allocations(true)
+    };
+    let wish = || DriverResources::single_pool(pool_name(), [lists(), fractions(), device("plain")]);
+    let (list, fraction) = (Feature::ListTypeAttributes, Feature::FractionalCapacityRange);
+    for off in [vec![list], vec![fraction], vec![list, fraction]] {
+        let api = FakeApi::new();
+        api.drop_fields_of(&off);
+        let setup = Setup::on(&api);
+        let published = setup.publish(wish()).await;
+        assert_eq!(published.dropped, off);
+        let mut expected = vec!["lists", "fractions", "plain"];
+        expected.retain(|name| *name != "fractions" || !off.contains(&fraction));
+        assert_eq!(device_names(&api), expected);
+        assert_eq!((setup.reported().len(), published.problems.len()), (1, 3 - expected.len()));
+        api.forget_calls();
+        pass(600 * SECOND).await;
+        assert!(api.writes().is_empty() && api.count("dry-run") == 0);
+    }
+}
