@@ -46,6 +46,7 @@ mod retries;
 mod selectors;
 mod shares;
 mod slice_client;
+mod slice_denials;
 mod slices;
 mod soak;
 mod state;
@@ -112,6 +113,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         footprint::scenarios(),
         slices::scenarios(),
         slice_client::scenarios(),
+        slice_denials::scenarios(),
         helm::scenarios(),
         helm_options::scenarios(),
         demos::scenarios(),

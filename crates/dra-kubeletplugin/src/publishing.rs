@@ -37,8 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often one that waits tries to get the lock.
 const TRY_EVERY: Duration = Duration::from_millis(200);
 
-/// A write of the publisher has ended after that time, answered or not: its requests have a deadline of 5 s.
-const LONGEST_WRITE: Duration = Duration::from_secs(6);
+/// A write of the publisher has ended after that time, answered or not, and the publisher has said so.
+const LONGEST_WRITE: Duration = Publisher::LONGEST_WRITE.saturating_add(Duration::from_secs(1));
 
 /// Starts the publisher, and the task that gives it its turn. The task ends, and the locks are free, soon after `stop`.
 pub(crate) fn start(

@@ -19,7 +19,7 @@ pub(crate) use sorted_map::SortedMap;
 pub(crate) use taint::whole_seconds;
 pub use taint::{Taint, TaintEffect, UnknownTaintEffect};
 
-use crate::{DeviceName, InvalidName, NodeName, QualifiedName, Quantity};
+use crate::{DeviceName, Feature, IfDropped, InvalidName, NodeName, QualifiedName, Quantity};
 
 /// One device of a pool, as `spec.devices[]` of a `ResourceSlice`.
 ///
@@ -52,6 +52,8 @@ pub struct Device {
     pub(crate) binds_to_node: bool,
     pub(crate) allow_multiple_allocations: bool,
     pub(crate) node_allocatable: BTreeMap<String, NodeAllocatable>,
+    /// Where the driver has said it.
+    pub(crate) if_dropped: BTreeMap<Feature, IfDropped>,
 }
 
 /// Where a device of a pool with [`Placement::PerDevice`](crate::Placement::PerDevice) can be used.
@@ -81,6 +83,7 @@ impl Device {
             binds_to_node: false,
             allow_multiple_allocations: false,
             node_allocatable: BTreeMap::new(),
+            if_dropped: BTreeMap::new(),
         }
     }
 
@@ -173,6 +176,59 @@ impl Device {
     pub fn node_allocatable(mut self, resource: impl Into<String>, value: NodeAllocatable) -> Self {
         self.node_allocatable.insert(resource.into(), value);
         self
+    }
+
+    /// Says what becomes of the device if the API server drops its fields of this feature, because the feature gate is
+    /// off. By default a device that consumes counters or has binding conditions is left out then, and all others are
+    /// kept ([`Feature::default_if_dropped`]).
+    ///
+    /// A GPU and its partitions exclude each other by counters, so only one of the two may stay without them:
+    ///
+    /// ```
+    /// # use dra_resourceslice::{CounterConsumption, Device, Feature, IfDropped};
+    /// let all = CounterConsumption::new("gpu-0")?.counter("memory", 8)?;
+    /// let half = CounterConsumption::new("gpu-0")?.counter("memory", 4)?;
+    /// let gpu = Device::named("gpu-0")?.consumes(all).if_dropped(Feature::PartitionableDevices, IfDropped::Keep);
+    /// let partition = Device::named("gpu-0-half-0")?.consumes(half);
+    /// # Ok::<(), dra_resourceslice::InvalidName>(())
+    /// ```
+    pub fn if_dropped(mut self, feature: Feature, then: IfDropped) -> Self {
+        self.if_dropped.insert(feature, then);
+        self
+    }
+
+    /// Whether the device has fields of the feature and must not be published without them.
+    pub(crate) fn depends_on(&self, feature: Feature) -> bool {
+        let then = self.if_dropped.get(&feature).copied().unwrap_or_else(|| feature.default_if_dropped());
+        then == IfDropped::LeaveOut && self.uses(feature)
+    }
+
+    pub(crate) fn uses(&self, feature: Feature) -> bool {
+        match feature {
+            Feature::DeviceTaints => !self.taints.is_empty(),
+            Feature::PartitionableDevices => !self.consumes_counters.is_empty() || self.placement.is_some(),
+            Feature::DeviceBindingConditions => {
+                self.binds_to_node
+                    || !self.binding_conditions.is_empty()
+                    || !self.binding_failure_conditions.is_empty()
+            }
+            Feature::ConsumableCapacity => {
+                let mut policies = self.capacity.iter().map(|(_, capacity)| &capacity.request_policy);
+                self.allow_multiple_allocations || policies.any(Option::is_some)
+            }
+            Feature::DeviceCompatibilityGroups => {
+                self.consumes_counters.iter().any(|taken| !taken.compatibility_groups.is_empty())
+            }
+            Feature::NodeAllocatableResources => !self.node_allocatable.is_empty(),
+            Feature::ListTypeAttributes => self.attributes.iter().any(|(_, value)| value.is_list()),
+            Feature::FractionalCapacityRange => {
+                let mut policies =
+                    self.capacity.iter().filter_map(|(_, capacity)| capacity.request_policy.as_deref());
+                policies.any(RequestPolicy::needs_fractions)
+            }
+            // Fields of the slice.
+            Feature::PartitionableDevicesType | Feature::OptionalNodeOperations => false,
+        }
     }
 
     /// The device's name.

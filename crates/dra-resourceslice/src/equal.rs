@@ -11,14 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{compat, quantity};
 
-/// Whether two specs have the same content: everything but the pool's generation and slice count.
+/// The spec in a form in which equal contents are equal values: everything but the pool's generation and slice count.
 ///
 /// Nil equals empty, quantities are compared by value, times by the second, and the order of devices matters.
-pub(crate) fn same_content(a: &ResourceSliceSpec, b: &ResourceSliceSpec) -> bool {
-    canonical(a.clone()) == canonical(b.clone())
-}
-
-/// The spec in a form in which equal contents are equal values.
 pub(crate) fn canonical(mut spec: ResourceSliceSpec) -> ResourceSliceSpec {
     spec.pool.generation = 0;
     spec.pool.resource_slice_count = 0;
@@ -144,12 +139,4 @@ fn is_same_taint(a: &DeviceTaint, b: &DeviceTaint) -> bool {
     a.key == b.key
         && a.effect == b.effect
         && a.value.as_deref().unwrap_or_default() == b.value.as_deref().unwrap_or_default()
-}
-
-/// The spec with the taint times of another one adopted.
-pub(crate) fn with_times_of(spec: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> ResourceSliceSpec {
-    let times = TaintTimes::of(stored);
-    let mut spec = spec.clone();
-    spec.devices.iter_mut().flatten().for_each(|device| times.adopt(device));
-    spec
 }

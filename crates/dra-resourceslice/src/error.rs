@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Feature, PoolName, Problem};
+use crate::{DeviceName, Feature, NodeName, PoolName, Problem};
 
 /// What went wrong while publishing.
 ///
@@ -42,7 +42,7 @@ pub enum PublishError {
     /// The API server stored a slice without some of its fields, because feature gates are off.
     #[error(
         "pool {:?}: the API server drops fields that need the feature gates {}; \
-         enable them, or do without these fields", .pool.as_str(), list(.features)
+         enable them, or do without these fields{}", .pool.as_str(), list(.features), without(.left_out)
     )]
     #[non_exhaustive]
     DroppedFields {
@@ -50,6 +50,33 @@ pub enum PublishError {
         pool: PoolName,
         /// The features whose fields were dropped.
         features: Vec<Feature>,
+        /// The devices that are left out, because they must not be published without these fields.
+        left_out: Vec<DeviceName>,
+    },
+
+    /// The API server stored a slice with another content than it was sent, and no feature gate explains it. It is
+    /// left as it is.
+    #[error(
+        "pool {:?}: the API server stores slice {slice:?} with another content than it was sent; \
+         look for a mutating admission webhook or policy that changes ResourceSlices", .pool.as_str()
+    )]
+    #[non_exhaustive]
+    StoredDifferently {
+        /// The pool.
+        pool: PoolName,
+        /// The first slice that was seen to be changed.
+        slice: String,
+    },
+
+    /// The node that should own the slices is not in the API.
+    #[error(
+        "node {:?} is not in the API, so its slices are not created: they would stay for ever. \
+         Wait for the node, or check the driver's node name", .node.as_str()
+    )]
+    #[non_exhaustive]
+    NoNode {
+        /// The node.
+        node: NodeName,
     },
 
     /// Another object has the name that a slice would have.
@@ -114,7 +141,10 @@ pub enum PublishError {
 pub enum ErrorClass {
     /// It is tried again by itself, after a while.
     Retryable,
-    /// It is not tried again before the wish changes or the driver registers again.
+    /// The API server refuses the content. It is tried again by itself, at most 5 minutes apart, because what refuses it
+    /// may be an admission webhook or policy that comes and goes; another content is tried at once.
+    Refused,
+    /// It is not tried again.
     Permanent,
     /// Nothing more will happen: a part of the wish was left out or dropped, the rest is published.
     Reduced,
@@ -156,10 +186,13 @@ impl PublishError {
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Invalid(_) | Self::DroppedFields { .. } => ErrorClass::Reduced,
+            Self::Invalid(_) | Self::DroppedFields { .. } | Self::StoredDifferently { .. } => {
+                ErrorClass::Reduced
+            }
             Self::Api { action, source, .. } => api_class(*action, source),
             Self::Superseded | Self::Stopped => ErrorClass::Permanent,
             Self::Timeout { .. }
+            | Self::NoNode { .. }
             | Self::NameTaken { .. }
             | Self::DeletedByOthers { .. }
             | Self::ChangedByOthers { .. }
@@ -188,8 +221,7 @@ impl PublishError {
 fn api_class(action: Action, error: &kube::Error) -> ErrorClass {
     let writes = matches!(action, Action::Create | Action::Update);
     match status(error).map(|status| status.code) {
-        // The object itself is refused: it will be again.
-        Some(400 | 413 | 422) if writes => ErrorClass::Permanent,
+        Some(400 | 413 | 422) if writes => ErrorClass::Refused,
         _ => ErrorClass::Retryable,
     }
 }
@@ -228,6 +260,16 @@ fn list(features: &[Feature]) -> String {
     features.iter().map(|feature| feature.gate()).collect::<Vec<_>>().join(", ")
 }
 
+fn without(devices: &[DeviceName]) -> String {
+    match devices {
+        [] => String::new(),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            format!(". Left out, as they must not be published without: {first}{more}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,14 +284,14 @@ mod tests {
     #[test]
     fn answers_are_classed_by_status_and_action() {
         let table = [
-            (Action::Create, 400, ErrorClass::Permanent),
+            (Action::Create, 400, ErrorClass::Refused),
             (Action::Create, 401, ErrorClass::Retryable),
             (Action::Create, 403, ErrorClass::Retryable),
             (Action::Create, 404, ErrorClass::Retryable),
             (Action::Create, 409, ErrorClass::Retryable),
             (Action::Update, 410, ErrorClass::Retryable),
-            (Action::Update, 413, ErrorClass::Permanent),
-            (Action::Update, 422, ErrorClass::Permanent),
+            (Action::Update, 413, ErrorClass::Refused),
+            (Action::Update, 422, ErrorClass::Refused),
             (Action::Update, 429, ErrorClass::Retryable),
             (Action::Update, 500, ErrorClass::Retryable),
             (Action::List, 400, ErrorClass::Retryable),
@@ -272,9 +314,11 @@ mod tests {
         let missing = api(Action::List, 404).to_string();
         assert!(missing.contains("resource.k8s.io/v1"), "{missing}");
         let pool = PoolName::new("p").unwrap();
-        let features = vec![Feature::DeviceTaints, Feature::Unknown];
-        let dropped = PublishError::DroppedFields { pool, features }.to_string();
-        assert!(dropped.contains("\"p\"") && dropped.contains("DRADeviceTaints, unknown"), "{dropped}");
+        let features = vec![Feature::DeviceTaints, Feature::ListTypeAttributes];
+        let left_out = ["a", "b"].map(|name| DeviceName::new(name).unwrap()).to_vec();
+        let dropped = PublishError::DroppedFields { pool, features, left_out }.to_string();
+        assert!(dropped.contains("\"p\"") && dropped.contains("DRADeviceTaints, DRAList"), "{dropped}");
+        assert!(dropped.ends_with(": a and 1 more"), "{dropped}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSliceSpec};
 
-use crate::{compat, equal};
+use crate::compat;
 
 /// A feature gate of the API server that `ResourceSlice` fields depend on.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -29,13 +29,14 @@ pub enum Feature {
     NodeAllocatableResources,
     /// Attributes with a list value. An API server without the gate does not store less, it refuses the slice.
     ListTypeAttributes,
-    /// Something else: the stored slice differs from the one sent in a field that this library cannot name.
-    Unknown,
+    /// Of request policies, amounts that are fractions and do not fit the rules once they are rounded up to whole numbers.
+    /// An API server without the gate refuses the slice.
+    FractionalCapacityRange,
 }
 
 impl Feature {
     /// All features that have a gate.
-    pub(crate) const GATED: [Self; 9] = [
+    pub(crate) const GATED: [Self; 10] = [
         Self::DeviceTaints,
         Self::PartitionableDevices,
         Self::DeviceBindingConditions,
@@ -45,7 +46,41 @@ impl Feature {
         Self::DeviceCompatibilityGroups,
         Self::NodeAllocatableResources,
         Self::ListTypeAttributes,
+        Self::FractionalCapacityRange,
     ];
+
+    /// Those without which an API server refuses a slice.
+    pub(crate) const REFUSED: [Self; 2] = [Self::ListTypeAttributes, Self::FractionalCapacityRange];
+
+    /// What becomes of a device whose fields are dropped, if the driver does not say.
+    ///
+    /// Without counters a GPU and its partitions can be allocated to different pods, and without binding conditions a
+    /// pod starts before the device is there. Other fields leave a device that is less useful, but not a wrong one.
+    #[must_use]
+    pub fn default_if_dropped(self) -> IfDropped {
+        match self {
+            Self::PartitionableDevices | Self::DeviceBindingConditions | Self::FractionalCapacityRange => {
+                IfDropped::LeaveOut
+            }
+            _ => IfDropped::Keep,
+        }
+    }
+
+    /// The fields of a device, or of the slice.
+    pub(crate) fn fields(self) -> &'static str {
+        match self {
+            Self::DeviceTaints => "taints",
+            Self::PartitionableDevices => "consumesCounters",
+            Self::DeviceBindingConditions => "bindingConditions",
+            Self::ConsumableCapacity => "allowMultipleAllocations",
+            Self::PartitionableDevicesType => "partitionTypeAttribute",
+            Self::OptionalNodeOperations => "skipNodeOperations",
+            Self::DeviceCompatibilityGroups => "compatibilityGroups",
+            Self::NodeAllocatableResources => "nodeAllocatableResources",
+            Self::ListTypeAttributes => "attributes",
+            Self::FractionalCapacityRange => "capacity",
+        }
+    }
 
     /// The name of the API server's feature gate.
     #[must_use]
@@ -60,7 +95,7 @@ impl Feature {
             Self::DeviceCompatibilityGroups => "DRADeviceCompatibilityGroups",
             Self::NodeAllocatableResources => "DRANodeAllocatableResources",
             Self::ListTypeAttributes => "DRAListTypeAttributes",
-            Self::Unknown => "unknown",
+            Self::FractionalCapacityRange => "DRAFractionalCapacityRange",
         }
     }
 }
@@ -71,30 +106,18 @@ impl fmt::Display for Feature {
     }
 }
 
+/// What becomes of a device whose fields the API server drops. See [`Device::if_dropped`](crate::Device::if_dropped).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum IfDropped {
+    /// It is published without these fields.
+    Keep,
+    /// It is not published.
+    LeaveOut,
+}
+
 /// A set of features.
 pub(crate) type Features = BTreeSet<Feature>;
-
-/// The features whose fields were sent but not stored. Empty when the stored content is the one sent.
-pub(crate) fn dropped(sent: &ResourceSliceSpec, stored: &ResourceSliceSpec) -> Features {
-    let sent = equal::with_times_of(sent, stored);
-    if equal::same_content(&sent, stored) {
-        return Features::new();
-    }
-    let mut stripped = sent;
-    let mut features = Features::new();
-    for feature in Feature::GATED {
-        // A feature counts when the stored slice has none of its fields and the sent one had some.
-        let without = strip(&stripped, feature);
-        if without != stripped && strip(stored, feature) == *stored {
-            stripped = without;
-            features.insert(feature);
-        }
-    }
-    if !equal::same_content(&stripped, stored) {
-        features.insert(Feature::Unknown);
-    }
-    features
-}
 
 /// The content as an API server stores it that drops these features.
 pub(crate) fn without(spec: ResourceSliceSpec, features: &Features) -> ResourceSliceSpec {
@@ -122,6 +145,10 @@ fn stripped(mut spec: ResourceSliceSpec, feature: Feature) -> ResourceSliceSpec 
         }
         Feature::PartitionableDevicesType => compat::clear_partition_type_attribute(&mut spec),
         Feature::OptionalNodeOperations => compat::clear_skip_node_operations(&mut spec),
+        // Nothing is left of such a device: without the policy it would be another one.
+        Feature::FractionalCapacityRange => {
+            spec.devices.iter_mut().for_each(|devices| devices.retain(|device| !has_fractions(device)));
+        }
         _ => {}
     }
     for device in spec.devices.iter_mut().flatten() {
@@ -157,6 +184,14 @@ fn strip_device(device: &mut Device, feature: Feature) {
         Feature::ListTypeAttributes => {
             device.attributes.iter_mut().for_each(|map| map.retain(|_, value| compat::list(value).is_none()));
         }
-        Feature::PartitionableDevicesType | Feature::OptionalNodeOperations | Feature::Unknown => {}
+        Feature::PartitionableDevicesType
+        | Feature::OptionalNodeOperations
+        | Feature::FractionalCapacityRange => {}
     }
+}
+
+fn has_fractions(device: &Device) -> bool {
+    let mut policies = device.capacity.iter().flat_map(|map| map.values()).map(|value| &value.request_policy);
+    policies.any(Option::is_some)
+        && crate::Device::try_from(device).is_ok_and(|device| device.uses(Feature::FractionalCapacityRange))
 }

@@ -27,7 +27,7 @@ mod wish;
 pub use convert::UnreadableDevice;
 pub use device::*;
 pub use error::{Action, ErrorClass, PublishError};
-pub use features::Feature;
+pub use features::{Feature, IfDropped};
 pub use names::{DeviceName, DriverName, InvalidName, NodeName, PoolName, QualifiedName};
 pub use plan::{Plan, Write, plan};
 pub use pool::{DriverResources, NodeOperation, Placement, Pool, Slice};

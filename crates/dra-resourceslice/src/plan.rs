@@ -19,7 +19,7 @@ mod upstream_tests;
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 
-pub(crate) use self::draft::{Draft, Step};
+pub(crate) use self::draft::{Draft, Sketch, Step};
 use self::{
     draft::{Wished, delete},
     observed::Observed,
@@ -100,6 +100,7 @@ pub fn plan(desired: &PoolWish, observed: &[ResourceSlice]) -> Plan {
 
 /// The same with slices still to be made.
 pub(crate) fn draft<'a>(wish: PoolWish, observed: impl IntoIterator<Item = &'a ObservedSlice>) -> Draft {
+    let wish = wish.without_left_out();
     let observed = Observed::of(&wish, observed);
     let parts = layout(&wish, &observed.slices());
     if parts.is_empty() {
@@ -111,9 +112,10 @@ pub(crate) fn draft<'a>(wish: PoolWish, observed: impl IntoIterator<Item = &'a O
             generation: observed.generation,
             slices: parts.len(),
             needs_fresh_list: true,
+            ..Draft::default()
         };
     }
-    let wished = Wished::new(wish, observed.taint_times(), parts);
+    let wished = Wished::new(wish, parts, &observed);
     in_place::plan(&wished, &observed).unwrap_or_else(|| renewed::plan(&wished, &observed))
 }
 

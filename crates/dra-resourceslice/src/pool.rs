@@ -91,7 +91,8 @@ impl Pool {
         Self::with_content(PoolContent::Whole(Slice::new(devices)))
     }
 
-    /// A pool that is already split. The slices are published as they are.
+    /// A pool that is already split. The slices are published as they are, so one that is too long for the API refuses the
+    /// pool; [`Pool::new`] splits.
     pub fn from_slices(slices: impl IntoIterator<Item = Slice>) -> Self {
         Self::with_content(PoolContent::Slices(slices.into_iter().collect()))
     }
@@ -154,6 +155,18 @@ impl Pool {
         }
     }
 
+    /// Takes devices and counter sets out. A slice that has nothing left goes too, unless it is the last one.
+    pub(crate) fn retain(&mut self, mut take_out: impl FnMut(&mut Slice)) {
+        self.slices_mut().iter_mut().for_each(&mut take_out);
+        if let PoolContent::Slices(slices) = Arc::make_mut(&mut self.content) {
+            let last = slices.last().cloned();
+            slices.retain(|slice| !slice.devices.is_empty() || !slice.counter_sets.is_empty());
+            if slices.is_empty() {
+                slices.extend(last);
+            }
+        }
+    }
+
     /// The same to be changed. This makes a copy, if there are others.
     pub(crate) fn slices_mut(&mut self) -> &mut [Slice] {
         match Arc::make_mut(&mut self.content) {
@@ -174,6 +187,11 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// The devices, in their order.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter()
+    }
+
     /// A slice of devices.
     pub fn new(devices: impl IntoIterator<Item = Device>) -> Self {
         Self { devices: devices.into_iter().collect(), ..Self::default() }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::PoolName;
+use crate::{DeviceName, Feature, PoolName};
 
 /// A rule of the API that a wish breaks, with where and what.
 ///
@@ -79,6 +79,13 @@ pub enum Fault {
     },
     /// A rule on the field as a whole.
     Rule(&'static str),
+    /// The API server drops the field, and the device must not be published without it
+    /// ([`Device::if_dropped`](crate::Device::if_dropped)).
+    #[non_exhaustive]
+    GateOff {
+        /// The feature whose gate is off.
+        feature: Feature,
+    },
     /// A field that the linked k8s-openapi version does not have.
     #[non_exhaustive]
     NotInThisVersion {
@@ -101,6 +108,19 @@ pub enum Consequence {
     PoolRefused,
 }
 
+impl Problem {
+    /// The device must not be published without its fields of the feature, which the API server drops.
+    pub(crate) fn gate_off(pool: &PoolName, device: &DeviceName, feature: Feature) -> Self {
+        Self {
+            pool: pool.clone(),
+            subject: Subject::Device(device.to_string()),
+            field: feature.fields().to_owned(),
+            fault: Fault::GateOff { feature },
+            consequence: Consequence::DeviceLeftOut,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pool {:?}: ", self.pool.as_str())?;
@@ -110,7 +130,11 @@ impl fmt::Display for Problem {
             Subject::Device(name) => write!(f, "device {name:?}: ")?,
             Subject::CounterSet(name) => write!(f, "counter set {name:?}: ")?,
         }
-        write!(f, "{}: {}; {}", self.field, self.fault, self.consequence)
+        write!(f, "{}: {}; {}", self.field, self.fault, self.consequence)?;
+        if matches!((&self.subject, &self.fault), (Subject::Slice(_), Fault::TooMany { .. })) {
+            f.write_str(". Give it as devices without slices (Pool::new) to have it split")?;
+        }
+        Ok(())
     }
 }
 
@@ -125,6 +149,9 @@ impl fmt::Display for Fault {
             Self::Duplicate { value } => write!(f, "{value:?} is there twice"),
             Self::Unknown { value } => write!(f, "{value:?} is not in the pool"),
             Self::Rule(rule) => f.write_str(rule),
+            Self::GateOff { feature } => {
+                write!(f, "needs the feature gate {feature}, which is off in the API server")
+            }
             Self::NotInThisVersion { needs } => {
                 write!(f, "needs k8s-openapi built with feature {needs} or later")
             }

@@ -1,13 +1,14 @@
 //! Publishing: a task that keeps the cluster's slices equal to the wish.
 
 mod api;
-mod backoff;
-mod budget;
+mod bucket;
 mod cache;
-mod dropped;
+mod learned;
 mod owner;
 mod pool_task;
+mod preflight;
 mod relist;
+mod retry;
 mod status;
 mod sync;
 mod taints;
@@ -17,7 +18,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::watch as channel, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use status::{PoolState, PoolStatus, SliceStatus, SliceWrites};
 pub use taints::DeviceTaints;
 
-use crate::{DriverResources, ErrorClass, Feature, PoolName, Problem, PublishError, Scope};
+use crate::{DriverResources, Feature, PoolName, Problem, PublishError, Scope};
 
 /// What a publisher may write now.
 ///
@@ -40,15 +41,15 @@ pub enum Gate {
     /// what is there: once the other one has published the same, this one's tickets are served too.
     ///
     /// A plan in progress stops between two writes; [`SliceStatus::standby_since`] tells when it has. A write under way
-    /// has ended after 5 s in any case, as requests have that deadline. Leaving this state, a publisher lists afresh
+    /// has ended after [`Publisher::LONGEST_WRITE`] in any case. Leaving this state, a publisher lists afresh
     /// before it plans.
     Standby,
     /// No slices are created; those that exist are kept right.
     Closed,
     /// Slices are created.
     Open {
-        /// The number of the registration. A new one refills the budget for slices that others delete, and what was
-        /// given up is tried again.
+        /// The number of the registration. A new one refills the budget for slices that others break, and what was
+        /// refused is tried again.
         epoch: u64,
     },
 }
@@ -77,11 +78,15 @@ impl Gate {
 
 /// Keeps the slices of one scope equal to the wish, until it is stopped or dropped.
 ///
-/// It works from a watch and writes only what differs: nothing in the steady state. A slice that somebody deletes
-/// is back within two seconds, from a budget: a whole pool three times at once, then once per 30 s. The API server
-/// need not be there at the start.
+/// It works from a watch and writes only what differs: nothing in the steady state. A slice that others delete or change
+/// is right again within two seconds, from a budget: a whole pool three times at once, then once per 30 s. A wish that
+/// keeps changing is written thirty times at once, then once per 3 s. The API server need not be there at the start.
 ///
-/// Requests while nothing changes: one watch per 50 s, so 72 an hour and node.
+/// Nothing is given up. What fails is tried again after half a second, then after as long again as it has lasted, up to
+/// 30 s; what the API server refuses after 5 s at first and up to 5 minutes. What the API server asks for with
+/// `Retry-After` holds for every wish.
+///
+/// Requests while nothing changes: one watch per 40 to 60 s, so some 72 an hour and node.
 ///
 /// Dropping it stops the task without waiting. The slices stay.
 #[derive(Debug)]
@@ -107,6 +112,10 @@ struct Wish {
 type OnError = Arc<dyn Fn(&PublishError) + Send + Sync>;
 
 impl Publisher {
+    /// The longest time that a write may take. Each is given up after 5 s at first, and after up to this time if the API
+    /// server is slower.
+    pub const LONGEST_WRITE: Duration = api::LONGEST;
+
     /// Starts publishing on the current tokio runtime. Nothing is written before the first wish.
     ///
     /// `on_error` is called from the publisher's task for everything that goes wrong, also for what is tried again
@@ -224,7 +233,8 @@ impl Ticket {
     /// slices are missing, or another publisher has the turn and wishes for something else.
     ///
     /// # Errors
-    /// - [`PublishError::Invalid`] or [`PublishError::Api`] when a pool was refused; other pools are published.
+    /// - [`PublishError::Invalid`] or [`PublishError::Api`] when a pool is refused; other pools are published. What the API
+    ///   server refuses is tried again all the same.
     /// - [`PublishError::Superseded`] when there is a later wish.
     /// - [`PublishError::Stopped`] when the publisher is gone.
     ///
@@ -258,9 +268,4 @@ impl Published {
             dropped,
         }
     }
-}
-
-/// Whether an error leaves a pool as it is until something changes.
-fn is_permanent(error: &PublishError) -> bool {
-    error.class() == ErrorClass::Permanent
 }

@@ -93,6 +93,11 @@ impl Quantity {
         self.nanos % NANOS == 0
     }
 
+    /// The whole number that an API server computes with where it knows no fractions.
+    pub(crate) fn rounded_up(&self) -> i128 {
+        self.nanos.div_euclid(NANOS) + i128::from(self.nanos.rem_euclid(NANOS) > 0)
+    }
+
     pub(crate) fn to_api(&self) -> api::Quantity {
         api::Quantity(self.text.to_string())
     }

@@ -55,7 +55,7 @@ impl TestApi {
                 assert_eq!(old.metadata.resource_version, slice.metadata.resource_version, "conflict");
                 assert_eq!(old.metadata.uid, slice.metadata.uid);
                 assert_eq!(old.spec.pool.name, slice.spec.pool.name);
-                self.store((**slice).clone());
+                self.store_over((**slice).clone(), &features::used(&old.spec));
             }
             Write::Delete { name, uid, resource_version } => {
                 let index = self.find(name).expect("the slice to delete is there");
@@ -76,10 +76,15 @@ impl TestApi {
         self.slices.iter().position(|slice| slice.metadata.name.as_deref() == Some(name))
     }
 
-    fn store(&mut self, mut slice: ResourceSlice) {
+    fn store(&mut self, slice: ResourceSlice) {
+        self.store_over(slice, &Features::new());
+    }
+
+    /// Stores in place of a slice that has fields of these features, which stay.
+    fn store_over(&mut self, mut slice: ResourceSlice, before: &Features) {
         self.version += 1;
         slice.metadata.resource_version = Some(self.version.to_string());
-        slice.spec = stored(&slice.spec, &self.drops, i64::try_from(self.version).unwrap());
+        slice.spec = stored(&slice.spec, &(&self.drops - before), i64::try_from(self.version).unwrap());
         self.slices.push(slice);
         self.slices.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     }

@@ -134,7 +134,7 @@ impl Check<'_> {
         let mut verdicts = Vec::new();
         for slice in pool.slices() {
             for device in &slice.devices {
-                let left = self.attributes(device);
+                let left = self.attributes(driver, device);
                 let device = left.as_ref().unwrap_or(device);
                 let mut faults = device::faults(device, counters);
                 faults.extend(placement_fault(device, per_device));
@@ -172,18 +172,31 @@ impl Check<'_> {
         pool
     }
 
-    /// Takes out versions that are not semantic ones. Drivers tend to have the same odd version on every device,
-    /// and leaving out the devices would leave the node with none. Nothing is returned if there are none of them.
-    fn attributes(&mut self, device: &Device) -> Option<Device> {
+    /// Takes out versions that are not semantic ones, and attributes and capacities that are there with and without the
+    /// driver's domain. Drivers tend to have the same odd version on every device, and leaving out the devices would leave
+    /// the node with none. Nothing is returned if there are none of them.
+    fn attributes(&mut self, driver: &DriverName, device: &Device) -> Option<Device> {
         let faults = device
             .attributes
             .iter()
             .filter_map(|(key, value)| device::version_fault(value).map(|fault| (key, fault)));
+        let twice = device::names_with_own_domain(driver, device).map(|key| {
+            (
+                key,
+                Fault::Rule(
+                    "is there without the driver's domain too, and selectors cannot tell the two apart",
+                ),
+            )
+        });
+        let faults: BTreeMap<_, _> = faults.chain(twice).collect();
         let mut left = None;
         for (key, fault) in faults {
-            left.get_or_insert_with(|| device.clone()).attributes.remove(key);
+            let left = left.get_or_insert_with(|| device.clone());
+            let field = if left.attributes.contains_key(key) { "attributes" } else { "capacity" };
+            left.attributes.remove(key);
+            left.capacity.remove(key);
             let subject = Subject::Device(device.name.to_string());
-            self.report(subject, format!("attributes[{key}]"), fault, Consequence::AttributeLeftOut);
+            self.report(subject, format!("{field}[{key}]"), fault, Consequence::AttributeLeftOut);
         }
         left
     }

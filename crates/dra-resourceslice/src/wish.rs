@@ -6,7 +6,8 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Consequence, Fault, Placement, Pool, PoolName, Problem, Scope, Slice, Subject,
+    Consequence, Device, DeviceName, Fault, Feature, Placement, Pool, PoolName, Problem, Scope, Slice,
+    Subject,
     compat::{self, Unsupported},
     convert,
     equal::{ContentDigest, TaintTimes},
@@ -68,6 +69,37 @@ impl PoolWish {
     #[must_use]
     pub fn owned_by(mut self, owner: OwnerReference) -> Self {
         self.owner = Some(owner);
+        self
+    }
+
+    /// The devices that must not be published as the API server drops their fields.
+    pub(crate) fn left_out(&self) -> Vec<(DeviceName, Feature)> {
+        let why = |device: &Device| self.dropped.iter().copied().find(|feature| device.depends_on(*feature));
+        let devices = self.content.devices();
+        devices.filter_map(|device| why(device).map(|feature| (device.name.clone(), feature))).collect()
+    }
+
+    /// The features without which some device must not be published.
+    pub(crate) fn depends_on(&self) -> Features {
+        let has = |feature: &Feature| self.content.devices().any(|device| device.depends_on(*feature));
+        Feature::GATED.into_iter().filter(has).collect()
+    }
+
+    /// Without the devices that must not be published as the API server drops their fields, and without counters where
+    /// it drops those: it would store slices with nothing in them.
+    pub(crate) fn without_left_out(mut self) -> Self {
+        let leaves = |device: &Device| self.dropped.iter().any(|feature| device.depends_on(*feature));
+        let counters = self.dropped.contains(&Feature::PartitionableDevices)
+            && self.content.slices().iter().any(|slice| !slice.counter_sets.is_empty());
+        if !counters && !self.content.devices().any(leaves) {
+            return self;
+        }
+        self.content.retain(|slice| {
+            if counters {
+                slice.counter_sets.clear();
+            }
+            slice.devices.retain(|device| !leaves(device));
+        });
         self
     }
 

@@ -103,7 +103,7 @@ async fn the_api_servers_own_wish_for_a_pause_is_fulfilled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_its_content_is_not_sent_again() {
+async fn what_is_refused_for_its_content_is_sent_again_ever_more_seldom() {
     for code in [400, 413, 422] {
         let api = ApiServer::new();
         let rig = rig(&api);
@@ -111,7 +111,7 @@ async fn what_is_refused_for_its_content_is_not_sent_again() {
         let error = rig.publisher.publish(wish(1, 0)).published().await.unwrap_err();
         assert_eq!(error.http_status(), Some(code));
         sleep(600 * SECOND).await;
-        assert_eq!(writes(&api), 1, "{code}");
+        assert!((8..12).contains(&writes(&api)), "{code}: {} writes", writes(&api));
         drop(refusing);
         published(&mut rig.publisher.publish(wish(1, 1)), SECOND).await;
     }

@@ -26,6 +26,10 @@ struct Row {
     since: u32,
     fits: Vec<Value>,
     breaks: Vec<Value>,
+    /// The gates that have to be off.
+    lacks: Vec<&'static str>,
+    /// Contents that the API server refuses and we do not: the publisher leaves them out after that.
+    servers_alone: Vec<Value>,
     /// Contents that the API server takes and we do not, with a reason in the row's name.
     ours_alone: Vec<Value>,
 }
@@ -39,6 +43,8 @@ impl Row {
             fits: Vec::new(),
             breaks: Vec::new(),
             ours_alone: Vec::new(),
+            lacks: Vec::new(),
+            servers_alone: Vec::new(),
         }
     }
 
@@ -49,6 +55,17 @@ impl Row {
 
     fn needs_gate(mut self, gate: &'static str) -> Self {
         self.needs.push(gate);
+        self
+    }
+
+    /// The API server looks at it so only with the gate off.
+    fn without_gate(mut self, gate: &'static str) -> Self {
+        self.lacks.push(gate);
+        self
+    }
+
+    fn servers_alone(mut self, spec: Value) -> Self {
+        self.servers_alone.push(spec);
         self
     }
 
@@ -89,7 +106,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<Judged> {
     let rows: Vec<Row> = [slices::rows(), devices::rows(), policies::rows()].into_iter().flatten().collect();
     let (mut judged, mut failures) = (Judged::default(), Vec::new());
     for row in &rows {
-        let contents = row.fits.len() + row.breaks.len() + row.ours_alone.len();
+        let contents = row.fits.len() + row.breaks.len() + row.ours_alone.len() + row.servers_alone.len();
         ensure!(contents > 0, "{}: has no contents", row.name);
         if knows(&suite.server, row) {
             judged.by_both += contents;
@@ -108,11 +125,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<Judged> {
 }
 
 fn knows(server: &Server, row: &Row) -> bool {
-    server.minor >= row.since && row.needs.iter().all(|gate| server.has_gate(gate))
+    server.minor >= row.since
+        && row.needs.iter().all(|gate| server.has_gate(gate))
+        && !row.lacks.iter().any(|gate| server.has_gate(gate))
 }
 
 fn judge_locally(row: &Row) -> Vec<String> {
-    let accepted = row.fits.iter().map(|spec| (spec, true));
+    let accepted = row.fits.iter().chain(&row.servers_alone).map(|spec| (spec, true));
     let refused = row.breaks.iter().chain(&row.ours_alone).map(|spec| (spec, false));
     let judge = |(spec, wanted): (&Value, bool)| {
         let verdict = local::check(spec);
@@ -123,7 +142,7 @@ fn judge_locally(row: &Row) -> Vec<String> {
 
 async fn judge(client: &Client, row: &Row) -> Result<Vec<String>> {
     let accepted = row.fits.iter().chain(&row.ours_alone).map(|spec| (spec, true));
-    let refused = row.breaks.iter().map(|spec| (spec, false));
+    let refused = row.breaks.iter().chain(&row.servers_alone).map(|spec| (spec, false));
     let mut failures = Vec::new();
     for (spec, wanted) in accepted.chain(refused) {
         let verdict = ask(client, spec).await.with_context(|| format!("asking about {}", row.name))?;

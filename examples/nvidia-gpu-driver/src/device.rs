@@ -3,7 +3,7 @@
 
 use dra_kubeletplugin::{
     AttributeValue, Device, Quantity,
-    resourceslice::{CounterConsumption, CounterSet, InvalidName},
+    resourceslice::{CounterConsumption, CounterSet, Feature, IfDropped, InvalidName},
 };
 use nvidia_nvml::{GpuInstanceProfile, Placement};
 
@@ -26,6 +26,8 @@ pub(crate) fn whole(gpu: &Gpu, with_counters: bool) -> Result<Device, InvalidNam
         }
         let all = Placement::new(0, gpu.memory_slices());
         device = device.consumes(consumption(gpu, &most(gpu), all)?);
+        // Where there are no counters, there are whole GPUs only.
+        device = device.if_dropped(Feature::PartitionableDevices, IfDropped::Keep);
     } else if let Some(bytes) = gpu.memory {
         device = device.try_capacity("memory", Quantity::binary(bytes))?;
     }

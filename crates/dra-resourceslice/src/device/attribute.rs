@@ -161,7 +161,8 @@ impl From<Vec<String>> for AttributeValue {
     }
 }
 
-/// Whether the text is a semantic version as the API server checks it (SemVer 2.0.0).
+/// Whether the text is a semantic version as the API server checks it (SemVer 2.0.0). Its numbers have at most 18 digits, as
+/// since Kubernetes 1.38; before, what is longer could not be compared by selectors.
 #[must_use]
 pub fn is_semver(text: &str) -> bool {
     let (text, build) = match text.split_once('+') {
@@ -179,11 +180,11 @@ pub fn is_semver(text: &str) -> bool {
         && build.is_none_or(|list| list.split('.').all(is_identifier))
 }
 
-/// Digits without a zero in front, within 64 bits.
+/// Digits without a zero in front.
 fn is_semver_number(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_digit())
+    (1..=18).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_digit())
         && (text == "0" || !text.starts_with('0'))
-        && text.parse::<u64>().is_ok()
 }
 
 fn is_pre_release_identifier(text: &str) -> bool {
@@ -201,9 +202,16 @@ mod tests {
 
     #[test]
     fn semantic_versions_are_told_from_others() {
-        for good in
-            ["0.0.0", "1.2.3", "10.20.30", "1.0.0-alpha.1", "1.0.0-0a", "1.0.0+001", "1.0.0-rc-1+build.5-x"]
-        {
+        for good in [
+            "0.0.0",
+            "1.2.999999999999999999",
+            "1.2.3",
+            "10.20.30",
+            "1.0.0-alpha.1",
+            "1.0.0-0a",
+            "1.0.0+001",
+            "1.0.0-rc-1+build.5-x",
+        ] {
             assert!(is_semver(good), "{good}");
         }
         for bad in [
@@ -222,7 +230,7 @@ mod tests {
             "1.2.3-a..b",
             "1.2.3+a+b",
             " 1.2.3",
-            "1.2.18446744073709551616",
+            "1.2.1000000000000000000",
             "1..3",
         ] {
             assert!(!is_semver(bad), "{bad}");

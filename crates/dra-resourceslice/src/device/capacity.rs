@@ -95,3 +95,60 @@ impl RequestPolicy {
         Self { default: Some(default), valid: Some(ValidRequests::Range { min, max, step }) }
     }
 }
+
+impl RequestPolicy {
+    /// Whether an API server refuses the policy that compares amounts rounded up to whole numbers. That is what
+    /// `validateRequestPolicyValidValues` and `validateRequestPolicyRangeStep` of Kubernetes 1.37 do without
+    /// `DRAFractionalCapacityRange`, and older versions always.
+    pub(crate) fn needs_fractions(&self) -> bool {
+        match (&self.valid, &self.default) {
+            (Some(ValidRequests::Values(values)), _) => {
+                values.windows(2).any(|pair| pair[0].rounded_up() == pair[1].rounded_up())
+            }
+            (Some(ValidRequests::Range { min, max, step: Some(step) }), Some(default)) => {
+                let (min, step) = (min.rounded_up(), step.rounded_up());
+                let is_off = |amount: &Quantity| step > 0 && (amount.rounded_up() - min) % step != 0;
+                is_off(default) || max.as_ref().is_some_and(is_off)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantity(text: &str) -> Quantity {
+        Quantity::parse(text).unwrap()
+    }
+
+    #[test]
+    fn policies_that_are_sound_only_as_fractions_are_known() {
+        let values = |list: &[&str]| RequestPolicy {
+            default: Some(quantity(list[0])),
+            valid: Some(ValidRequests::Values(list.iter().map(|text| quantity(text)).collect())),
+        };
+        let range = |default: &str, min: &str, max: Option<&str>, step: Option<&str>| RequestPolicy {
+            default: Some(quantity(default)),
+            valid: Some(ValidRequests::Range {
+                min: quantity(min),
+                max: max.map(quantity),
+                step: step.map(quantity),
+            }),
+        };
+        let table = [
+            (values(&["500m", "1"]), true),
+            (values(&["500m", "1500m"]), false),
+            (values(&["1", "2"]), false),
+            (range("500m", "0", None, Some("250m")), false),
+            (range("3", "500m", None, Some("2500m")), true),
+            (range("500m", "500m", Some("3"), Some("2500m")), true),
+            (range("2", "500m", None, None), false),
+            (range("4", "0", Some("8"), Some("2")), false),
+        ];
+        for (policy, expected) in table {
+            assert_eq!(policy.needs_fractions(), expected, "{policy:?}");
+        }
+    }
+}

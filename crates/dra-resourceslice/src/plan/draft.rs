@@ -3,14 +3,17 @@
 //! In the types of the API, ten thousand devices take some fifty megabytes. So planning handles only names, numbers and
 //! digests, and a slice is made when it is its turn to be sent.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{
     api::resource::v1::{ResourceSlice, ResourceSliceSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{Plan, Write};
+use super::{
+    Plan, Write,
+    observed::{Observed, OfPool},
+};
 use crate::{
     Feature, PoolWish,
     equal::{ContentDigest, TaintTimes},
@@ -27,6 +30,10 @@ pub(crate) struct Draft {
     pub(crate) generation: i64,
     pub(crate) slices: usize,
     pub(crate) needs_fresh_list: bool,
+    /// Consumers see the pool whole now, and would not while the plan lasts.
+    pub(crate) hides_pool: bool,
+    /// The features whose fields are missing in the API, as far as the plan leaves that as it is.
+    pub(crate) reduced: Features,
 }
 
 /// [`Write`] with the slice still to be made.
@@ -43,6 +50,10 @@ pub(crate) struct Sketch {
     metadata: ObjectMeta,
     part: Part,
     of: Arc<Wished>,
+    /// The features that the slice has needed until now.
+    pub(crate) before: Features,
+    /// Whether the content becomes another one, and not only the generation or the metadata.
+    pub(crate) is_new: bool,
 }
 
 /// The slices of a pool as they shall be.
@@ -58,8 +69,50 @@ pub(super) struct Wished {
 #[derive(Clone, Debug)]
 pub(super) struct WishedPart {
     part: Part,
-    /// What the API server stores of it.
-    pub(super) stored: ContentDigest,
+    /// The features of it that the API server drops.
+    dropped: Features,
+    /// Those that are not even sent, because the API server would refuse them.
+    withheld: Features,
+    /// What the API server stores of it, by the features that are missing then.
+    stored: Vec<(Features, ContentDigest)>,
+    /// What it stores instead, if nothing explains it.
+    tolerated: Option<ContentDigest>,
+}
+
+impl WishedPart {
+    fn new(wish: &PoolWish, part: Part, times: &TaintTimes, observed: &[&ObservedSlice]) -> Self {
+        let spec = sent(wish, &part, times);
+        let full = ContentDigest::of(spec.clone());
+        let tolerated = wish.tolerated.iter().find(|(known, _)| *known == full).map(|(_, stored)| *stored);
+        let dropped =
+            if wish.dropped.is_empty() { Features::new() } else { &features::used(&spec) & &wish.dropped };
+        let lists = &wish.dropped & &Features::from([Feature::ListTypeAttributes]);
+        let withheld =
+            if lists.is_empty() { lists } else { &features::used(&wish.spec(&part, times)) & &lists };
+        let mut part = Self { part, dropped, withheld, stored: vec![(Features::new(), full)], tolerated };
+        let missing = observed.iter().map(|found| part.missing_in(found)).chain([part.dropped.clone()]);
+        for missing in missing.collect::<BTreeSet<_>>().into_iter().filter(|missing| !missing.is_empty()) {
+            let stored = ContentDigest::of(features::without(spec.clone(), &missing));
+            part.stored.push((missing, stored));
+        }
+        part
+    }
+
+    /// What the API server drops if the part takes the place of this slice: it keeps what a slice has already.
+    fn missing_in(&self, found: &ObservedSlice) -> Features {
+        &self.dropped - &found.features
+    }
+
+    /// The features that are missing in the slice; `None` if its content is another one.
+    pub(super) fn missing_if_stored(&self, found: &ObservedSlice) -> Option<Features> {
+        let missing = self.missing_in(found);
+        let stored = self.stored.iter().find(|(known, _)| *known == missing).map(|(_, stored)| *stored);
+        [stored, self.tolerated].contains(&Some(found.content)).then(|| &missing | &self.withheld)
+    }
+
+    pub(super) fn is_stored_as(&self, found: &ObservedSlice) -> bool {
+        self.missing_if_stored(found).is_some()
+    }
 }
 
 impl Draft {
@@ -106,11 +159,9 @@ impl Sketch {
 }
 
 impl Wished {
-    pub(super) fn new(wish: PoolWish, times: TaintTimes, parts: Vec<Part>) -> Self {
-        let parts = parts
-            .into_iter()
-            .map(|part| WishedPart { stored: stored(&wish, wish.spec(&part, &times)), part })
-            .collect();
+    pub(super) fn new(wish: PoolWish, parts: Vec<Part>, observed: &Observed<'_>) -> Self {
+        let (times, slices) = (observed.taint_times(), observed.slices());
+        let parts = parts.into_iter().map(|part| WishedPart::new(&wish, part, &times, &slices)).collect();
         Self { wish, times, parts, generation: 0 }
     }
 
@@ -125,9 +176,7 @@ impl Wished {
 
     /// The spec to send.
     fn spec(&self, part: &Part) -> ResourceSliceSpec {
-        // An API server that does not know them refuses a slice with lists.
-        let refused = &self.wish.dropped & &Features::from([Feature::ListTypeAttributes]);
-        let mut spec = features::without(self.wish.spec(part, &self.times), &refused);
+        let mut spec = sent(&self.wish, part, &self.times);
         spec.pool.generation = self.generation;
         spec.pool.resource_slice_count = i64::try_from(self.parts.len()).unwrap_or(i64::MAX);
         spec
@@ -142,12 +191,25 @@ pub(super) fn create(wished: &Arc<Wished>, position: usize, index: usize) -> Ste
         owner_references: wish.owner.clone().map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
-    Step::Create(sketch(wished, position, metadata))
+    Step::Create(Sketch {
+        metadata,
+        part: wished.parts[position].part.clone(),
+        of: Arc::clone(wished),
+        before: Features::new(),
+        is_new: true,
+    })
 }
 
 /// Makes an observed slice the wished one at `position`.
-pub(super) fn update(wished: &Arc<Wished>, position: usize, metadata: ObjectMeta) -> Step {
-    Step::Update(sketch(wished, position, metadata))
+pub(super) fn update(wished: &Arc<Wished>, position: usize, found: &OfPool<'_>) -> Step {
+    let part = &wished.parts[position];
+    Step::Update(Sketch {
+        metadata: found.metadata(&wished.wish),
+        part: part.part.clone(),
+        of: Arc::clone(wished),
+        before: found.slice.features.clone(),
+        is_new: !part.is_stored_as(found.slice),
+    })
 }
 
 pub(super) fn delete(slice: &ObservedSlice) -> Step {
@@ -158,17 +220,10 @@ pub(super) fn delete(slice: &ObservedSlice) -> Step {
     }
 }
 
-fn sketch(wished: &Arc<Wished>, position: usize, metadata: ObjectMeta) -> Sketch {
-    Sketch { metadata, part: wished.parts[position].part.clone(), of: Arc::clone(wished) }
-}
-
-/// What the API server stores of a spec.
-fn stored(wish: &PoolWish, spec: ResourceSliceSpec) -> ContentDigest {
-    if !wish.tolerated.is_empty() {
-        let sent = ContentDigest::of(spec.clone());
-        if let Some((_, stored)) = wish.tolerated.iter().find(|(known, _)| *known == sent) {
-            return *stored;
-        }
-    }
-    ContentDigest::of(features::without(spec, &wish.dropped))
+/// What is sent of a part. An API server that does not know lists refuses a slice with them.
+fn sent(wish: &PoolWish, part: &Part, times: &TaintTimes) -> ResourceSliceSpec {
+    features::without(
+        wish.spec(part, times),
+        &(&wish.dropped & &Features::from([Feature::ListTypeAttributes])),
+    )
 }

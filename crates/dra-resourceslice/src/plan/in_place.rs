@@ -10,7 +10,7 @@ use super::{
     draft::{Draft, Step, Wished, create, update},
     matching::Matching,
 };
-use crate::slice_name::index_of;
+use crate::{features::Features, slice_name::index_of};
 
 /// The plan, or nothing if the generation must rise.
 pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Option<Draft> {
@@ -19,8 +19,11 @@ pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Option<Draft> {
     }
     let count = wished.parts.len();
     let generation = observed.generation;
-    let steps = steps(&wished.at(generation), observed).filter(|steps| steps.is_safe(count))?;
-    Some(Draft { steps: steps.in_order(), generation, slices: count, needs_fresh_list: false })
+    let mut steps = steps(&wished.at(generation), observed).filter(|steps| steps.is_safe(count))?;
+    let hides_pool = observed.looks_whole() && steps.visible() > 1;
+    let reduced = std::mem::take(&mut steps.reduced);
+    let steps = steps.in_order();
+    Some(Draft { steps, generation, slices: count, hides_pool, reduced, ..Draft::default() })
 }
 
 /// The steps, or nothing if there are not enough names.
@@ -38,17 +41,19 @@ fn steps(wished: &Arc<Wished>, observed: &Observed<'_>) -> Option<Steps> {
             steps.added.push(create(wished, position, index));
             continue;
         };
-        let write = || update(wished, position, found.metadata(wished.wish()));
+        let write = || update(wished, position, found);
+        let missing = part.missing_if_stored(found.slice);
         let count_is_right = usize::try_from(found.count()) == Ok(count);
         if !found.current {
             steps.added.push(write());
-        } else if !count_is_right || found.slice.content != part.stored {
-            steps.changed.push((found.count(), write()));
-        } else {
+        } else if let Some(missing) = missing.filter(|_| count_is_right) {
             steps.kept.push(found.count());
+            steps.reduced.extend(missing);
             if !found.has_owner(wished.wish()) {
                 steps.unseen.push(write());
             }
+        } else {
+            steps.changed.push((found.count(), write()));
         }
     }
     for left_over in matching.left_over().map(|index| &observed.slices[index]) {
@@ -74,6 +79,8 @@ struct Steps {
     surplus: Vec<(i64, Step)>,
     /// Writes that consumers do not see: old generations and owners.
     unseen: Vec<Step>,
+    /// The features that are missing in what stays.
+    reduced: Features,
 }
 
 impl Steps {
@@ -82,8 +89,7 @@ impl Steps {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let before = |steps: &[(i64, Step)]| -> Vec<i64> { steps.iter().map(|(count, _)| *count).collect() };
         let (changed, surplus) = (before(&self.changed), before(&self.surplus));
-        let visible = changed.len() + self.added.len() + surplus.len();
-        (1..visible).all(|done| {
+        (1..self.visible()).all(|done| {
             let replaced = done.min(changed.len());
             let additions = (done - replaced).min(self.added.len());
             let deletions = done - replaced - additions;
@@ -91,6 +97,11 @@ impl Steps {
             let current: Vec<i64> = old.chain(std::iter::repeat_n(count, replaced + additions)).collect();
             !looks_whole(&current)
         })
+    }
+
+    /// How many writes consumers see.
+    fn visible(&self) -> usize {
+        self.changed.len() + self.added.len() + self.surplus.len()
     }
 
     fn in_order(self) -> Vec<Step> {
@@ -101,7 +112,7 @@ impl Steps {
 }
 
 /// Whether a consumer could take slices with these counts for a complete pool.
-fn looks_whole(counts: &[i64]) -> bool {
+pub(super) fn looks_whole(counts: &[i64]) -> bool {
     i64::try_from(counts.len()).is_ok_and(|length| counts.contains(&length))
 }
 

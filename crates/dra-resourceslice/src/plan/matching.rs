@@ -19,7 +19,7 @@ impl Matching {
         for (index, part) in wished.iter().enumerate() {
             let same = |candidate: usize| {
                 let candidate = &observed.slices[candidate];
-                candidate.current && candidate.slice.content == part.stored
+                candidate.current && part.is_stored_as(candidate.slice)
             };
             // Of several with the same content, the one whose name has the right index.
             let named = |candidate: usize| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::{Draft, Step};
+use super::{Draft, Step, in_place::looks_whole};
 use crate::{
     PoolWish,
     equal::TaintTimes,
@@ -42,6 +42,12 @@ impl<'a> Observed<'a> {
     pub(super) fn removal(&self) -> Draft {
         let steps = super::plan_removal(self.slices.iter().map(|of_pool| of_pool.slice));
         Draft { generation: self.generation, ..Draft::of(steps) }
+    }
+
+    /// Whether consumers can use the pool as it is.
+    pub(super) fn looks_whole(&self) -> bool {
+        let current = self.slices.iter().filter(|slice| slice.current);
+        looks_whole(&current.map(OfPool::count).collect::<Vec<_>>())
     }
 
     pub(super) fn slices(&self) -> Vec<&'a ObservedSlice> {

@@ -16,10 +16,11 @@ pub(super) fn plan(wished: &Wished, observed: &Observed<'_>) -> Draft {
     // By index only: since every slice is written anyway, its name may as well tell the order of the devices.
     let matching = Matching::none(count, observed).by_index(observed);
     let write = |(index, found): (usize, &Option<usize>)| match *found {
-        Some(found) => update(&wished, index, observed.slices[found].metadata(wished.wish())),
+        Some(found) => update(&wished, index, &observed.slices[found]),
         None => create(&wished, index, index),
     };
     let mut steps: Vec<_> = matching.matches.iter().enumerate().map(write).collect();
     steps.extend(matching.left_over().map(|index| observed.slices[index].delete()));
-    Draft { steps, generation, slices: count, needs_fresh_list: false }
+    let hides_pool = observed.looks_whole() && steps.len() > 1;
+    Draft { steps, generation, slices: count, hides_pool, ..Draft::default() }
 }

@@ -97,13 +97,18 @@ impl Case {
         for write in &plan.writes {
             api.apply(write);
             if let Write::Create(sent) | Write::Update(sent) = write {
-                dropped.extend(features::dropped(&sent.spec, &api.get(write.name()).spec));
+                dropped.extend(&features::used(&sent.spec) - &features::used(&api.get(write.name()).spec));
             }
         }
         let expected: BTreeSet<_> =
             if plan.writes.is_empty() { BTreeSet::new() } else { self.off.iter().copied().collect() };
         assert_eq!(dropped, expected, "{name}");
         wish.dropped = dropped;
+        // A device that must not be there without its fields goes.
+        let left_out = wish.clone().without_left_out().content != wish.content;
+        if left_out {
+            api.apply_all(&super::plan(&wish, api.slices()).writes);
+        }
         assert_eq!(super::plan(&wish, api.slices()).writes, [], "{name}: a second plan has writes");
     }
 }
@@ -419,10 +424,11 @@ fn fields_behind_feature_gates_are_published_and_their_loss_is_noticed() {
     for write in &super::plan(&wish.clone().unwrap(), &[]).writes {
         api.apply(write);
         let Write::Create(sent) = write else { panic!("{write:?}") };
-        dropped.extend(features::dropped(&sent.spec, &api.get(write.name()).spec));
+        dropped.extend(&features::used(&sent.spec) - &features::used(&api.get(write.name()).spec));
     }
     assert!(dropped.contains(&Feature::PartitionableDevices), "{dropped:?}");
     let wish = PoolWish { dropped, ..wish.unwrap() };
+    api.apply_all(&super::plan(&wish, api.slices()).writes);
     assert_eq!(super::plan(&wish, api.slices()).writes, []);
 }
 

@@ -21,12 +21,15 @@ pub(super) struct Owner {
     ask_again: Option<Instant>,
     /// A refusal has been told.
     told: bool,
+    /// The node is not there. A slice that was made now would stay for ever: the garbage collector deletes the slices
+    /// of a node when it goes, and of one that is gone already it knows nothing.
+    missing: bool,
 }
 
 /// What a look-up has brought.
 pub(super) enum Lookup {
     Known,
-    /// The API server does not tell; slices are published without an owner for now. Told once.
+    /// The node may not be read; slices are published without an owner for now. Told once.
     Refused(Option<PublishError>),
     /// It can be tried again.
     Failed(PublishError),
@@ -49,6 +52,11 @@ impl Owner {
         api.scope().owner(self.uid.as_deref()?)
     }
 
+    /// Whether the node is not there, so that no slices may be made.
+    pub(super) fn is_missing(&self) -> bool {
+        self.missing
+    }
+
     /// Makes sure that the UID is right.
     pub(super) async fn look_up(&mut self, api: &SliceApi) -> Lookup {
         let Some(node) = api.scope().node_name() else { return Lookup::Known };
@@ -61,11 +69,18 @@ impl Owner {
                 self.fresh = true;
                 self.ask_again = None;
                 self.told = false;
+                self.missing = false;
                 Lookup::Known
             }
-            // The node may come later, or the driver may never be allowed to read it.
-            Err(error) if matches!(error.http_status(), Some(403 | 404)) => {
+            Err(error) if error.http_status() == Some(404) => {
                 self.uid = None;
+                self.missing = true;
+                Lookup::Known
+            }
+            // The driver may never be allowed to read it.
+            Err(error) if error.http_status() == Some(403) => {
+                self.uid = None;
+                self.missing = false;
                 self.ask_again = Some(Instant::now() + ASK_AGAIN);
                 Lookup::Refused((!std::mem::replace(&mut self.told, true)).then_some(error))
             }

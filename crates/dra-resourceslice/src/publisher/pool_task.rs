@@ -1,49 +1,45 @@
 //! What the publisher keeps in mind about one pool.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
 use super::{
     PoolState, PoolStatus,
-    backoff::Backoff,
-    budget::{Allowance, Budget, SLOW},
-    is_permanent,
+    bucket::{Bucket, CHANGE, REPAIR},
+    retry::Retry,
 };
 use crate::{
-    Consequence, DriverResources, PoolName, PoolWish, Problem, PublishError, Scope, Write,
-    equal::ContentDigest, features::Features, observed::ObservedSlice, plan::Draft,
+    Consequence, DriverResources, ErrorClass, PoolName, PoolWish, Problem, PublishError, Scope,
+    equal::ContentDigest, features::Features, observed::ObservedSlice,
 };
 
 /// One pool: wished for, or still to be deleted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PoolTask {
     /// The wish that names the pool; `None` if there is none.
     pub(super) pool: Option<Arc<DriverResources>>,
     /// What of it can be published; `None` if it is refused or not wished for.
     pub(super) wish: Option<PoolWish>,
-    /// When to look at it next; `None` if there is nothing to do.
-    pub(super) due: Option<Instant>,
+    /// When there is something to look at; `None` if there is not.
+    due: Option<Instant>,
+    retry: Retry,
     /// Whether there are slices to create, which has to wait for the gate.
     pub(super) gated: bool,
-    /// Whether the API server is still to be asked which fields it drops.
-    pub(super) probe: bool,
     pub(super) status: PoolStatus,
+    /// What of the wish breaks a rule.
+    problems: Vec<Problem>,
     /// The features of this wish that were reported as dropped.
-    pub(super) reported: Features,
+    reported: Features,
     /// Contents that the API server stores differently in a way that no feature explains.
     tolerated: Vec<(ContentDigest, ContentDigest)>,
-    backoff: Backoff,
+    /// Whether that was reported.
+    told_tolerated: bool,
     conflicts: u32,
-    vanished: Budget,
-    changed: Budget,
-    allowance: Allowance,
-    /// The next plan needs no budget: the wish or the registration is new.
-    free: bool,
-    held_until: Option<Instant>,
-    /// Until when the status says that others break the pool, even if it is whole for the moment.
-    troubled_until: Option<Instant>,
+    bucket: Bucket,
+    /// What the next plan costs; nothing while one that was paid for goes on.
+    price: Duration,
     /// The highest generation seen.
     floor: i64,
     salt: u32,
@@ -51,10 +47,28 @@ pub(super) struct PoolTask {
 
 /// How many conflicts in a row are resolved at once, before it is waited in between.
 const CONFLICTS_AT_ONCE: u32 = 5;
-/// How many times a whole pool comes back at once.
-const WHOLE_POOLS: usize = 3;
-
 impl PoolTask {
+    /// A pool that is still to be looked at.
+    pub(super) fn new() -> Self {
+        Self {
+            pool: None,
+            wish: None,
+            due: None,
+            retry: Retry::default(),
+            gated: false,
+            status: PoolStatus::default(),
+            problems: Vec::new(),
+            reported: Features::new(),
+            tolerated: Vec::new(),
+            told_tolerated: false,
+            conflicts: 0,
+            bucket: Bucket::default(),
+            price: CHANGE,
+            floor: 0,
+            salt: 0,
+        }
+    }
+
     /// Takes over a new wish for the pool. Returns the problems that are new.
     pub(super) fn accept(
         &mut self,
@@ -65,57 +79,86 @@ impl PoolTask {
     ) -> Vec<Problem> {
         let resources = resources.filter(|resources| resources.pools.contains_key(name));
         let pool = resources.and_then(|resources| resources.pools.get(name));
-        let known = self.pool.as_ref().and_then(|resources| resources.pools.get(name));
-        let unchanged = known == pool;
+        let unchanged = self.pool.as_ref().and_then(|resources| resources.pools.get(name)) == pool;
         self.due = Some(now);
         // Kept also if nothing has changed, so that only one wish takes memory.
         self.pool = resources.cloned();
-        if unchanged && self.status.state != PoolState::Refused {
+        if unchanged && (pool.is_some() || self.status.published || self.status.state == PoolState::Removing)
+        {
             return Vec::new();
         }
         let (wish, problems) = pool.map_or((None, Vec::new()), |pool| PoolWish::new(scope, name, pool));
         self.wish = wish;
         self.tolerated.clear();
+        self.told_tolerated = false;
         self.reported.clear();
         self.status.dropped.clear();
         self.status.published = false;
-        self.start_over(now);
-        if self.pool.is_none() {
-            self.status.state = PoolState::Removing;
-        }
+        self.price = CHANGE;
+        self.start_over();
         if let Some(fatal) = problems.iter().find(|problem| problem.consequence == Consequence::PoolRefused) {
-            self.refuse(PublishError::Invalid(fatal.clone()));
+            self.due = None;
+            self.show(PublishError::Invalid(fatal.clone()));
         }
-        let old = std::mem::replace(&mut self.status.problems, problems);
-        self.status.problems.iter().filter(|problem| !old.contains(problem)).cloned().collect()
+        self.status.problems.clone_from(&problems);
+        let old = std::mem::replace(&mut self.problems, problems);
+        self.problems.iter().filter(|problem| !old.contains(problem)).cloned().collect()
     }
 
-    /// Tries again whatever was given up, with full budgets.
+    /// The kubelet has registered the driver: the next plan costs nothing.
     pub(super) fn registered(&mut self, now: Instant) {
-        self.vanished.refill();
-        self.changed.refill();
+        self.bucket.refill();
         if self.wish.is_some() || self.pool.is_none() {
-            self.start_over(now);
+            self.price = Duration::ZERO;
+            self.due = Some(now);
+            self.start_over();
         }
     }
 
-    fn start_over(&mut self, now: Instant) {
-        self.due = Some(now);
-        self.probe = true;
-        self.free = true;
-        self.held_until = None;
-        self.troubled_until = None;
+    /// What is to be written is another content than the one before. An API server that asks for time gets it.
+    fn start_over(&mut self) {
         self.conflicts = 0;
-        self.backoff.reset();
-        self.status.last_error = None;
-        self.status.state = if self.pool.is_some() { PoolState::Pending } else { PoolState::Removing };
+        self.retry.content_changed();
+        if self.retry.not_before().is_none() {
+            self.status.last_error = None;
+        }
+        self.status.state = self.open_state();
+    }
+
+    /// The API server may do something else with what it is sent.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        if self.tolerated.is_empty() && self.status.dropped.is_empty() {
+            return;
+        }
+        self.tolerated.clear();
+        // Others have changed nothing.
+        self.price = self.price.min(CHANGE);
+        self.touch(now);
     }
 
     /// Something about the pool has been seen.
     pub(super) fn touch(&mut self, at: Instant) {
-        if self.status.state != PoolState::Refused {
+        if self.wish.is_some() || self.pool.is_none() {
             self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
+    }
+
+    /// A slice of the pool has appeared, changed or gone.
+    pub(super) fn seen(&mut self, at: Instant) {
+        // One of a pool that is not wished for has to go.
+        self.status.published &= self.pool.is_some();
+        self.touch(at);
+    }
+
+    /// Whether the status has it: all but those that were not wished for and are gone.
+    pub(super) fn is_shown(&self) -> bool {
+        self.pool.is_some() || !self.status.published
+    }
+
+    /// When to look at it next; `None` if there is nothing to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let not_before = self.retry.not_before();
+        self.due.map(|due| not_before.map_or(due, |not_before| due.max(not_before)))
     }
 
     /// Takes note of the slices that there are.
@@ -138,10 +181,11 @@ impl PoolTask {
         Some(wish)
     }
 
-    /// The API server stores this content differently, and no feature explains it.
-    pub(super) fn tolerate(&mut self, sent: ContentDigest, stored: ContentDigest) {
+    /// The API server stores this content differently, and no feature explains it. Returns whether that is to be told.
+    pub(super) fn tolerate(&mut self, sent: ContentDigest, stored: ContentDigest) -> bool {
         self.tolerated.retain(|(known, _)| *known != sent);
         self.tolerated.push((sent, stored));
+        !std::mem::replace(&mut self.told_tolerated, true)
     }
 
     /// Another name has to be found for new slices.
@@ -149,82 +193,77 @@ impl PoolTask {
         self.salt = self.salt.saturating_add(1);
     }
 
-    /// Whether the plan may be carried out now. If others keep breaking the pool it has to wait; then this tells
-    /// why, once.
+    /// Whether the plan may be carried out now; if not, it waits until the bucket has enough. What others break is told
+    /// then.
     ///
     /// # Errors
     /// What to report, if it is to be reported.
     pub(super) fn permit(
         &mut self,
         name: &PoolName,
-        plan: &Draft,
+        creates: bool,
         now: Instant,
     ) -> Result<(), Option<Box<PublishError>>> {
-        self.gated = false;
-        let needed = needed(plan);
-        if self.free || self.allowance.covers(needed) {
-            self.allowance = if self.free { needed } else { self.allowance };
-            self.free = false;
+        let Err(next) = self.bucket.pay(self.price, now) else {
+            self.price = Duration::ZERO;
             return Ok(());
+        };
+        self.retry.hold_content(next);
+        self.status.state = self.open_state();
+        if self.price < REPAIR {
+            return Err(None);
         }
-        let missing = needed.creates.saturating_sub(self.allowance.creates);
-        let paid = if missing > 0 {
-            self.vanished.pay(missing, WHOLE_POOLS * plan.slices, now)
-        } else {
-            self.changed.pay(1, 1, now)
-        };
-        let Err(next) = paid else {
-            self.allowance = needed;
-            self.held_until = None;
-            return Ok(());
-        };
-        let pool = name.clone();
-        let every = SLOW;
-        let error = if missing > 0 {
+        let (pool, every) = (name.clone(), REPAIR);
+        let error = if creates {
             PublishError::DeletedByOthers { pool, every }
         } else {
             PublishError::ChangedByOthers { pool, every }
         };
-        let news = self.held_until != Some(next);
-        self.held_until = Some(next);
-        self.troubled_until = Some(next + SLOW);
-        self.due = Some(next);
-        self.status.state = self.open_state();
         self.status.last_error = Some(error.clone());
-        Err(news.then(|| Box::new(error)))
+        Err(Some(Box::new(error)))
     }
 
-    /// A write of the plan was done.
-    pub(super) fn spend(&mut self, write: &Write) {
-        let left = match write {
-            Write::Create(_) => &mut self.allowance.creates,
-            Write::Update(_) | Write::Delete { .. } => &mut self.allowance.changes,
-        };
-        *left = left.saturating_sub(1);
-    }
-
-    /// Nothing is left to write.
-    pub(super) fn settle(&mut self, now: Instant) {
-        self.gated = false;
-        self.troubled_until.take_if(|until| *until <= now);
-        self.due = self.troubled_until;
-        self.free = false;
-        self.allowance = Allowance::default();
+    /// Nothing is left to write, and the API has the wish but for the fields of some features. Returns what to report.
+    pub(super) fn settle(
+        &mut self,
+        name: &PoolName,
+        mut reduced: Features,
+        dropped: &Features,
+        now: Instant,
+    ) -> Option<PublishError> {
         self.conflicts = 0;
-        self.backoff.reset();
+        self.retry.succeeded();
+        self.gated = false;
+        self.price = REPAIR;
         self.status.published = true;
         self.status.state = PoolState::Published;
-        if self.troubled_until.is_none() {
+        let by_others = |error: &PublishError| {
+            matches!(error, PublishError::DeletedByOthers { .. } | PublishError::ChangedByOthers { .. })
+        };
+        // As long as another repair would have to wait, others may still be at it.
+        self.due =
+            self.bucket.repair_at(now).filter(|_| self.status.last_error.as_ref().is_some_and(by_others));
+        if self.due.is_none() {
             self.status.last_error = None;
         }
+        let wish = self.wish.as_ref().filter(|_| !dropped.is_empty());
+        let left_out = wish.map(|wish| PoolWish { dropped: dropped.clone(), ..wish.clone() }.left_out());
+        let left_out = left_out.unwrap_or_default();
+        reduced.extend(left_out.iter().map(|(_, feature)| *feature));
+        let problems = left_out.iter().map(|(device, feature)| Problem::gate_off(name, device, *feature));
+        self.status.problems = self.problems.iter().cloned().chain(problems).collect();
+        self.status.dropped = reduced.iter().copied().collect();
+        let news = !reduced.is_subset(&self.reported);
+        self.reported = reduced;
+        let (pool, features) = (name.clone(), self.status.dropped.clone());
+        let left_out = left_out.into_iter().map(|(device, _)| device).collect();
+        news.then(|| PublishError::DroppedFields { pool, features, left_out })
     }
 
     /// There is something to write, which is another publisher's to do.
     pub(super) fn stand_by(&mut self) {
         self.gated = false;
         self.due = None;
-        self.held_until = None;
-        self.troubled_until = None;
         self.status.last_error = None;
         self.status.state = self.open_state();
     }
@@ -232,8 +271,12 @@ impl PoolTask {
     /// There are slices to create, which has to wait for the gate.
     pub(super) fn hold(&mut self) {
         self.gated = true;
-        self.due = None;
         self.status.state = self.open_state();
+    }
+
+    /// There is nothing to do before something happens.
+    pub(super) fn rest(&mut self) {
+        self.due = None;
     }
 
     /// A conflict was resolved. Too many of them are a failure.
@@ -242,30 +285,20 @@ impl PoolTask {
         self.conflicts <= CONFLICTS_AT_ONCE
     }
 
-    /// A request failed: try again later, or not at all.
+    /// A request failed: it is tried again later.
     pub(super) fn fail(&mut self, error: PublishError, now: Instant) {
-        if is_permanent(&error) {
-            self.refuse(error);
-            return;
-        }
-        self.due = Some(now + self.backoff.next(error.retry_after()));
-        self.status.state = self.open_state();
-        self.status.last_error = Some(error);
+        self.due = Some(self.retry.failed(&error, now));
+        self.show(error);
     }
 
-    fn refuse(&mut self, error: PublishError) {
-        self.gated = false;
-        self.due = None;
-        self.status.state = PoolState::Refused;
+    fn show(&mut self, error: PublishError) {
+        let refused =
+            matches!(error.class(), ErrorClass::Refused | ErrorClass::Reduced) && self.pool.is_some();
+        self.status.state = if refused { PoolState::Refused } else { self.open_state() };
         self.status.last_error = Some(error);
     }
 
     fn open_state(&self) -> PoolState {
         if self.pool.is_some() { PoolState::Pending } else { PoolState::Removing }
     }
-}
-
-fn needed(plan: &Draft) -> Allowance {
-    let creates = plan.steps.iter().filter(|step| step.is_create()).count();
-    Allowance { creates, changes: plan.steps.len() - creates }
 }

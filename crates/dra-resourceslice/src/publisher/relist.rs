@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, task::Task};
+use super::{retry::Retry, task::Task};
 use crate::PublishError;
 
 /// Whether a list is still to be made.
@@ -12,7 +12,7 @@ pub(super) struct Relist {
     pub(super) due: Option<Instant>,
     /// Why it has not worked so far.
     pub(super) error: Option<PublishError>,
-    backoff: Backoff,
+    retry: Retry,
 }
 
 impl Task {
@@ -29,7 +29,7 @@ impl Task {
             }
             Err(error) => {
                 self.report(&error);
-                self.relist.due = Some(Instant::now() + self.relist.backoff.next(error.retry_after()));
+                self.relist.due = Some(self.relist.retry.failed(&error, Instant::now()));
                 self.relist.error = Some(error);
                 false
             }
@@ -40,7 +40,8 @@ impl Task {
     pub(super) async fn list(&mut self) -> Result<(), PublishError> {
         // Without the pool's name, which older API servers refuse; the cache takes only what is in scope.
         let listed = self.api.list(&self.api.scope().field_selector(false)).await?;
-        self.cache.replace(listed.slices, &listed.version);
+        self.cache.replace(listed);
+        self.find_unwished();
         Ok(())
     }
 }

@@ -51,9 +51,9 @@ pub struct PoolStatus {
     pub generation: i64,
     /// How many slices of that generation are in the API.
     pub slices: usize,
-    /// What was left out of the wish.
+    /// What was left out of the wish, also because the API server drops what it needs.
     pub problems: Vec<Problem>,
-    /// The features whose fields the API server drops.
+    /// The features whose fields are missing in the API, because the API server drops them.
     pub dropped: Vec<Feature>,
     /// The last failure, until the pool is published; if others keep breaking it, for a minute longer.
     pub last_error: Option<PublishError>,
@@ -68,7 +68,7 @@ pub enum PoolState {
     Pending,
     /// The API has what is wished.
     Published,
-    /// It is not tried again before the wish changes or the driver registers again.
+    /// It breaks a rule of the API, or the API server refuses it. The latter is tried again, at most 5 minutes apart.
     Refused,
     /// The pool is not wished for and still to be deleted.
     Removing,

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{owner::Lookup, pool_task::PoolTask, task::Task};
 use crate::{
     PoolName, PublishError, Write,
+    features::Features,
     observed::ObservedSlice,
     plan::{Draft, Step, draft, plan_removal},
 };
@@ -15,7 +16,7 @@ const MOST_ROUNDS: usize = 16;
 
 /// Whether there may be more to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Round {
+pub(super) enum Round {
     Again,
     Done,
 }
@@ -26,39 +27,40 @@ impl Task {
         if !self.cache.is_listed() || self.wish == 0 || !self.lists_before_plans().await {
             return;
         }
-        self.find_unwished();
         let now = Instant::now();
-        let due = self.pools.iter().filter(|(_, pool)| pool.due.is_some_and(|due| due <= now));
+        let due = self.pools.iter().filter(|(_, pool)| pool.due().is_some_and(|due| due <= now));
         for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             // Taken out while it is worked on, so that the rest can be used at the same time.
             let Some(mut pool) = self.pools.remove(&name) else { continue };
             self.sync_pool(&name, &mut pool).await;
-            self.pools.insert(name, pool);
-            self.tell();
-            if self.interrupted() {
+            self.pools.insert(name.clone(), pool);
+            self.tell_of(&name);
+            if self.interrupted() || self.wishes.has_changed().unwrap_or(false) {
                 return;
             }
         }
     }
 
     /// Pools that have slices but are not wished for are to be deleted.
-    fn find_unwished(&mut self) {
-        for name in self.cache.pools() {
-            let Ok(name) = PoolName::new(name) else { continue };
-            let scope = self.api.scope();
-            let pool = self.pools.entry(name.clone()).or_insert_with(|| {
-                let mut pool = PoolTask::default();
-                pool.accept(scope, &name, None, Instant::now());
-                pool.registered(Instant::now());
-                pool
-            });
-            if pool.pool.is_none() && pool.due.is_none() && pool.status.published {
-                pool.status.published = false;
-                pool.touch(Instant::now());
-            }
+    pub(super) fn find_unwished(&mut self) {
+        let names: Vec<_> = self.cache.pools().filter_map(|name| PoolName::new(name).ok()).collect();
+        for name in names {
+            self.seen(name, Instant::now());
         }
     }
 
+    /// A slice of this pool was seen.
+    pub(super) fn seen(&mut self, name: PoolName, at: Instant) {
+        if let Some(pool) = self.pools.get_mut(&name) {
+            pool.seen(at);
+        } else if self.wish > 0 {
+            let mut pool = PoolTask::new();
+            pool.accept(self.api.scope(), &name, None, at);
+            self.pools.insert(name, pool);
+        }
+    }
+
+    /// Each pool goes on to its end, but for the gate: a wish that changes all the time would never be published.
     async fn sync_pool(&mut self, name: &PoolName, pool: &mut PoolTask) {
         let mut listed = false;
         for _ in 0..MOST_ROUNDS {
@@ -74,12 +76,9 @@ impl Task {
 
     async fn round(&mut self, name: &PoolName, pool: &mut PoolTask, listed: &mut bool) -> Round {
         pool.observe(self.cache.pool(name.as_str()));
+        pool.gated = false;
         if pool.pool.is_none() {
             return self.remove(name, pool).await;
-        }
-        if pool.wish.is_none() {
-            pool.due = None;
-            return Round::Done;
         }
         match self.owner.look_up(&self.api).await {
             Lookup::Known => {}
@@ -90,32 +89,34 @@ impl Task {
                 return Round::Done;
             }
         }
-        let Some(wish) = pool.full_wish(self.owner.reference(&self.api), &self.dropped) else {
+        let dropped = self.learned.dropped();
+        let Some(wish) = pool.full_wish(self.owner.reference(&self.api), &dropped) else {
+            pool.rest();
             return Round::Done;
         };
-        if std::mem::take(&mut pool.probe) && self.probe(name, pool, &wish).await {
-            return Round::Again;
-        }
+        let depends_on = wish.depends_on();
         let plan = draft(wish, self.cache.pool(name.as_str()));
         if plan.steps.is_empty() {
-            pool.settle(Instant::now());
+            if let Some(error) = pool.settle(name, plan.reduced, &dropped, Instant::now()) {
+                self.report(&error);
+            }
             return Round::Done;
         }
         if plan.needs_fresh_list && !self.gate_in_force.is_standby() && !std::mem::replace(listed, true) {
             return self.list_again(pool).await;
         }
-        self.carry_out(name, pool, plan).await
+        self.carry_out(name, pool, plan, &depends_on).await
     }
 
     /// Deletes a pool that is not wished for.
     async fn remove(&mut self, name: &PoolName, pool: &mut PoolTask) -> Round {
         let steps = plan_removal(self.cache.pool(name.as_str()));
         if steps.is_empty() {
-            pool.settle(Instant::now());
+            pool.settle(name, Features::new(), &Features::new(), Instant::now());
             return Round::Done;
         }
         let generation = pool.status.generation;
-        self.carry_out(name, pool, Draft { generation, ..Draft::of(steps) }).await
+        self.carry_out(name, pool, Draft { generation, ..Draft::of(steps) }, &Features::new()).await
     }
 
     async fn list_again(&mut self, pool: &mut PoolTask) -> Round {
@@ -129,22 +130,44 @@ impl Task {
         }
     }
 
-    async fn carry_out(&mut self, name: &PoolName, pool: &mut PoolTask, plan: Draft) -> Round {
+    async fn carry_out(
+        &mut self,
+        name: &PoolName,
+        pool: &mut PoolTask,
+        mut plan: Draft,
+        depends_on: &Features,
+    ) -> Round {
         if self.gate_in_force.is_standby() {
             pool.stand_by();
             return Round::Done;
         }
         let creates = plan.steps.iter().any(Step::is_create);
-        if creates && !self.gate_in_force.is_open() {
+        let gated = creates && !self.gate_in_force.is_open();
+        let orphaned = creates && self.owner.is_missing();
+        if gated || orphaned {
+            // No slice says how many there are of those that are left: without the new ones the pool is not whole.
+            plan.steps.retain(|step| !step.is_create());
+        }
+        if gated {
             self.waiting.get_or_insert_with(Instant::now);
             pool.hold();
+        }
+        if plan.steps.is_empty() {
+            if gated {
+                pool.rest();
+            } else {
+                self.no_node(pool);
+            }
             return Round::Done;
         }
-        if let Err(error) = pool.permit(name, &plan, Instant::now()) {
+        if let Err(error) = pool.permit(name, creates, Instant::now()) {
             if let Some(error) = error {
                 self.report(&error);
             }
             return Round::Done;
+        }
+        if let Some(round) = self.preflight(name, pool, &plan, depends_on).await {
+            return round;
         }
         for step in plan.steps {
             if self.interrupted() {
@@ -167,6 +190,15 @@ impl Task {
         Round::Again
     }
 
+    fn no_node(&self, pool: &mut PoolTask) {
+        let Some(node) = self.api.scope().node_name().cloned() else { return };
+        let error = PublishError::NoNode { node };
+        if !matches!(pool.status.last_error, Some(PublishError::NoNode { .. })) {
+            self.report(&error);
+        }
+        pool.fail(error, Instant::now());
+    }
+
     fn written(
         &mut self,
         name: &PoolName,
@@ -175,20 +207,20 @@ impl Task {
         stored: Option<ResourceSlice>,
     ) {
         tracing::debug!(pool = %name, slice = write.name(), "wrote a slice");
-        pool.spend(write);
-        match (write, stored) {
+        match (write, stored.map(ObservedSlice::of)) {
             (Write::Create(sent) | Write::Update(sent), Some(stored)) => {
-                self.learn(name, pool, sent, &stored);
-                self.cache.insert(ObservedSlice::of(stored));
+                let before = self.cache.get(write.name()).map(|slice| slice.features.clone());
+                self.learn(name, pool, sent, &before.unwrap_or_default(), &stored);
+                self.cache.wrote(stored, self.api.written());
             }
             (Write::Delete { name, uid, .. }, _) => {
-                self.cache.remove(name, uid.as_deref());
+                self.cache.remove(name, uid.as_deref(), self.api.written());
             }
             (Write::Create(_) | Write::Update(_), None) => {}
         }
     }
 
-    async fn failed(
+    pub(super) async fn failed(
         &mut self,
         name: &PoolName,
         pool: &mut PoolTask,
@@ -206,7 +238,7 @@ impl Task {
             error
         };
         if let Write::Create(slice) | Write::Update(slice) = write
-            && self.explain(name, pool, slice, &error).await
+            && self.explain(slice, &error).await
         {
             return Round::Again;
         }
@@ -224,12 +256,7 @@ impl Task {
     ) -> Result<(), PublishError> {
         let found = self.api.get(write.name()).await?;
         let Some(slice) = found else {
-            let uid = match write {
-                Write::Update(slice) => slice.metadata.uid.as_deref(),
-                Write::Delete { uid, .. } => uid.as_deref(),
-                Write::Create(_) => None,
-            };
-            self.cache.remove(write.name(), uid);
+            self.cache.read(write.name(), None);
             return Ok(());
         };
         let ours = self.api.scope().contains(&slice) && slice.spec.pool.name == name.as_str();
@@ -237,7 +264,7 @@ impl Task {
             pool.next_salt();
             self.report(&PublishError::NameTaken { pool: name.clone(), name: write.name().to_owned() });
         }
-        self.cache.insert(ObservedSlice::of(slice));
+        self.cache.read(write.name(), Some(ObservedSlice::of(slice)));
         Ok(())
     }
 }

@@ -11,13 +11,14 @@ use super::{
     Gate, OnError, SliceStatus, SliceWrites, Wish,
     api::SliceApi,
     cache::Cache,
+    learned::Learned,
     owner::Owner,
     pool_task::PoolTask,
     relist::Relist,
     taints::tainted,
     watch::{self, Event},
 };
-use crate::{PoolName, PublishError, features::Features};
+use crate::{PoolName, PublishError};
 
 /// How long news are collected before they are acted on: slices are often deleted several at a time.
 const COLLECT: Duration = Duration::from_millis(100);
@@ -33,7 +34,7 @@ pub(super) struct Task {
     pub(super) cache: Cache,
     pub(super) owner: Owner,
     /// What the API server is known to drop.
-    pub(super) dropped: Features,
+    pub(super) learned: Learned,
     pub(super) pools: BTreeMap<PoolName, PoolTask>,
     /// The number of the wish in force.
     pub(super) wish: u64,
@@ -68,7 +69,7 @@ impl Task {
             wishes,
             cache,
             owner: Owner::default(),
-            dropped: Features::new(),
+            learned: Learned::default(),
             pools: BTreeMap::new(),
             wish: 0,
             taints: 0,
@@ -103,7 +104,7 @@ impl Task {
             if !self.pools.values().any(|pool| pool.gated) {
                 self.waiting = None;
             }
-            self.tell();
+            self.status.send_modify(|status| self.fill(status));
             let wake = self.next_wake();
             tokio::select! {
                 changed = wishes.changed() => match changed {
@@ -126,9 +127,9 @@ impl Task {
         }
     }
 
-    /// Whether the plan in progress may be out of date.
+    /// Whether the plan in progress may no longer be carried out.
     pub(super) fn interrupted(&self) -> bool {
-        self.wishes.has_changed().unwrap_or(false) || self.gate.has_changed().unwrap_or(false)
+        self.gate.has_changed().unwrap_or(false)
     }
 
     /// Hands an error to the driver.
@@ -150,12 +151,14 @@ impl Task {
         names.extend(resources.pools.keys().filter(|name| !self.pools.contains_key(*name)).cloned());
         let mut problems = Vec::new();
         for name in names {
-            let pool = self.pools.entry(name.clone()).or_default();
+            let pool = self.pools.entry(name.clone()).or_insert_with(PoolTask::new);
             problems.extend(pool.accept(self.api.scope(), &name, Some(&resources), now));
         }
         for problem in problems {
             self.report(&PublishError::Invalid(problem));
         }
+        self.find_unwished();
+        self.tell();
     }
 
     fn accept_gate(&mut self) {
@@ -174,8 +177,10 @@ impl Task {
             self.pools.values_mut().for_each(|pool| pool.touch(now));
         } else {
             self.owner.suspect();
+            self.doubt();
             self.pools.values_mut().for_each(|pool| pool.registered(now));
         }
+        self.tell();
     }
 
     /// Leaves the writing to another publisher.
@@ -184,7 +189,7 @@ impl Task {
         self.waiting = None;
         let now = Instant::now();
         self.pools.values_mut().for_each(|pool| pool.touch(now));
-        // Whoever has closed the gate waits for this.
+        // What has closed the gate waits for this.
         self.tell();
     }
 
@@ -199,25 +204,32 @@ impl Task {
     fn see(&mut self, event: Event) {
         match event {
             Event::Listed(listed) => {
-                self.cache.replace(listed.slices, &listed.version);
+                self.cache.replace(listed);
                 self.owner.suspect();
+                self.doubt();
                 self.last_error = None;
                 let now = Instant::now();
                 self.pools.values_mut().for_each(|pool| pool.touch(now));
+                self.find_unwished();
             }
             Event::Applied(slice) => {
                 let pool = self.cache.insert(*slice);
                 self.touch(pool);
             }
             Event::Deleted { name, uid } => {
-                let pool = self.cache.remove(&name, uid.as_deref());
+                let pool = self.cache.remove(&name, uid.as_deref(), 0);
                 if pool.is_some() {
                     // The garbage collector deletes our slices when the node is gone.
                     self.owner.suspect();
                 }
                 self.touch(pool);
             }
-            Event::Watching => self.last_error = None,
+            Event::Watching { after_break } => {
+                self.last_error = None;
+                if after_break {
+                    self.doubt();
+                }
+            }
             Event::Failed(error) => {
                 self.report(&error);
                 self.last_error = Some(error);
@@ -226,14 +238,13 @@ impl Task {
     }
 
     fn touch(&mut self, pool: Option<String>) {
-        let pool = pool.and_then(|name| PoolName::new(name).ok());
-        if let Some(pool) = pool.and_then(|name| self.pools.get_mut(&name)) {
-            pool.touch(Instant::now() + COLLECT);
+        if let Some(name) = pool.and_then(|name| PoolName::new(name).ok()) {
+            self.seen(name, Instant::now() + COLLECT);
         }
     }
 
     fn next_wake(&self) -> Instant {
-        let pools = self.pools.values().filter_map(|pool| pool.due).filter(|_| self.cache.is_listed());
+        let pools = self.pools.values().filter_map(PoolTask::due).filter(|_| self.cache.is_listed());
         let gate =
             self.waiting.filter(|_| !self.told_not_registered).map(|since| since + TELL_NOT_REGISTERED);
         let list = self.relist.due.filter(|_| self.wish > 0 && self.cache.is_listed());
@@ -255,21 +266,38 @@ impl Task {
             for pool in self.pools.values_mut().filter(|pool| pool.gated) {
                 pool.status.last_error = Some(error.clone());
             }
+            self.tell();
         }
     }
 
-    /// Publishes the status.
+    /// Publishes the status of all pools.
     pub(super) fn tell(&self) {
-        let shown = self.pools.iter().filter(|(_, pool)| pool.pool.is_some() || !pool.status.published);
-        let pools = shown.map(|(name, pool)| (name.clone(), pool.status.clone())).collect();
-        self.status.send_replace(SliceStatus {
-            wish: self.wish,
-            listed: self.cache.is_listed() && self.relist.due.is_none(),
-            gate_open: self.gate_in_force.is_open(),
-            standby_since: self.standby_since,
-            pools,
-            writes: self.writes,
-            last_error: self.relist.error.as_ref().or(self.last_error.as_ref()).cloned(),
+        let pools = self.pools.iter().filter(|(_, pool)| pool.is_shown());
+        let pools = pools.map(|(name, pool)| (name.clone(), pool.status.clone())).collect();
+        self.status.send_modify(|status| {
+            status.pools = pools;
+            self.fill(status);
         });
+    }
+
+    /// Publishes the status of one pool. A controller has thousands.
+    pub(super) fn tell_of(&self, name: &PoolName) {
+        let shown = self.pools.get(name).filter(|pool| pool.is_shown());
+        self.status.send_modify(|status| {
+            match shown {
+                Some(pool) => status.pools.insert(name.clone(), pool.status.clone()),
+                None => status.pools.remove(name),
+            };
+            self.fill(status);
+        });
+    }
+
+    fn fill(&self, status: &mut SliceStatus) {
+        status.wish = self.wish;
+        status.listed = self.cache.is_listed() && self.relist.due.is_none();
+        status.gate_open = self.gate_in_force.is_open();
+        status.standby_since = self.standby_since;
+        status.writes = self.writes;
+        status.last_error = self.relist.error.as_ref().or(self.last_error.as_ref()).cloned();
     }
 }

@@ -1,8 +1,10 @@
 //! The publisher against a small API server, in paused time.
 
 mod budgets;
+mod counts;
 mod errors;
 mod fake;
+mod gates;
 mod publishing;
 mod standby;
 mod taints;

@@ -1,7 +1,8 @@
 //! The watch: a list, then events, and both again whenever that is needed.
 //!
 //! `kube`'s watcher has no deadline on its list, and cannot fall back to a wider selector, so this is our own. It
-//! never takes silence for peace: each watch is ended by the server after 50 s and by us after 55 s.
+//! never takes silence for peace: each watch is ended by the server after some 50 s, and by us 5 s later. The time differs, so
+//! that the drivers of a cluster, which an API server's restart has started at once, do not come at once for ever.
 
 use std::time::Duration;
 
@@ -10,19 +11,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{WatchEvent, WatchParams};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
     api::{Listed, SliceApi, within},
-    backoff::Backoff,
+    retry::{Retry, random},
 };
 use crate::{Action, PublishError, observed::ObservedSlice};
 
 /// For how long the API server is asked to watch, in seconds.
-const WATCH_SECONDS: u32 = 50;
-/// After this time a watch is given up, even if the server has not ended it.
-const LONGEST_WATCH: Duration = Duration::from_secs(55);
+const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 40..=60;
+/// After this time more a watch is given up, even if the server has not ended it.
+const OVERTIME: Duration = Duration::from_secs(5);
+/// A watch that ends earlier than asked by more than this was ended by the API server, as by one that stops.
+const EARLY: Duration = Duration::from_secs(2);
+/// After this time without an answer a watch is given up.
+const ANSWER: Duration = Duration::from_secs(10);
 /// A watch that ends earlier than this counts as a failure, so that there is no hot loop. A list alone does not
 /// end a series of failures.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
@@ -37,14 +42,18 @@ pub(super) enum Event {
         uid: Option<String>,
     },
     /// Watching works (again).
-    Watching,
+    Watching {
+        /// It was broken: the API server may have been restarted, or be another one.
+        after_break: bool,
+    },
     /// It is tried again.
     Failed(PublishError),
 }
 
 /// Watches until nobody listens any more.
 pub(super) async fn run(api: SliceApi, events: mpsc::Sender<Event>) {
-    let mut watch = Watch { api, events, with_pool: true, backoff: Backoff::default() };
+    let mut watch =
+        Watch { api, events, with_pool: true, retry: Retry::default(), broken: false, expired: false };
     while !watch.events.is_closed() {
         if let Some(version) = watch.list().await {
             watch.follow(version).await;
@@ -57,7 +66,11 @@ struct Watch {
     events: mpsc::Sender<Event>,
     /// Whether the API server is asked to select by the pool's name, which it can since 1.37.
     with_pool: bool,
-    backoff: Backoff,
+    retry: Retry,
+    /// The last watch did not end as asked.
+    broken: bool,
+    /// The last watch began from a version that is too old.
+    expired: bool,
 }
 
 /// How a watch ended.
@@ -98,33 +111,33 @@ impl Watch {
     async fn follow(&mut self, mut version: String) {
         while !self.events.is_closed() {
             let start = Instant::now();
-            match self.watch(&mut version).await {
-                End::Resume if start.elapsed() >= SHORT_WATCH => self.backoff.reset(),
-                End::Resume => sleep(self.backoff.next(None)).await,
-                End::Expired => {
-                    if start.elapsed() < SHORT_WATCH {
-                        sleep(self.backoff.next(None)).await;
-                    }
-                    return;
-                }
-                End::Failed(error) => {
-                    let list_again = error.http_status().is_some();
-                    self.failed(error).await;
-                    if list_again {
-                        return;
-                    }
-                }
+            let end = self.watch(&mut version).await;
+            let (short, expired) = (start.elapsed() < SHORT_WATCH, matches!(end, End::Expired));
+            let again = std::mem::replace(&mut self.expired, expired);
+            match end {
+                End::Failed(error) => self.failed(error).await,
+                // After one list, not after each.
+                End::Expired if short && !again => {}
+                _ if short => sleep_until(self.retry.ended(Instant::now())).await,
+                _ => self.retry.succeeded(),
+            }
+            if expired {
+                return;
             }
         }
     }
 
-    async fn watch(&self, version: &mut String) -> End {
-        let params = WatchParams::default().fields(&self.selector()).timeout(WATCH_SECONDS);
-        let deadline = Instant::now() + LONGEST_WATCH;
+    async fn watch(&mut self, version: &mut String) -> End {
+        let (start, seconds) = (Instant::now(), watch_seconds(random()));
+        let asked = Duration::from_secs(seconds.into());
+        let params = WatchParams::default().fields(&self.selector()).timeout(seconds);
+        let deadline = start + asked + OVERTIME;
         let request = self.api.slices().watch(&params, version);
-        let mut stream = match within(Action::Watch, || "ResourceSlices".to_owned(), request).await {
+        let what = || "ResourceSlices".to_owned();
+        let mut stream = match within(ANSWER, Action::Watch, what, request).await {
             Ok(stream) => {
-                self.send(Event::Watching).await;
+                let after_break = std::mem::take(&mut self.broken);
+                self.send(Event::Watching { after_break }).await;
                 Box::pin(stream)
             }
             Err(error) => return end(error),
@@ -132,7 +145,10 @@ impl Watch {
         loop {
             let event = match timeout_at(deadline, stream.try_next()).await {
                 Ok(Ok(Some(event))) => event,
-                Ok(Ok(None)) | Err(_) => return End::Resume,
+                Ok(Ok(None)) | Err(_) => {
+                    self.broken = start.elapsed() + EARLY < asked;
+                    return End::Resume;
+                }
                 Ok(Err(source)) => return end(failure(source)),
             };
             match event {
@@ -154,14 +170,15 @@ impl Watch {
     }
 
     async fn failed(&mut self, error: PublishError) {
+        self.broken = true;
         // Before 1.37 the API server does not know the pool's field; all slices of the scope have to do.
         if error.http_status() == Some(400) && self.with_pool && self.api.scope().pool_name().is_some() {
             self.with_pool = false;
             return;
         }
-        let delay = self.backoff.next(error.retry_after());
+        let next = self.retry.failed(&error, Instant::now());
         self.send(Event::Failed(error)).await;
-        sleep(delay).await;
+        sleep_until(next).await;
     }
 }
 
@@ -176,5 +193,11 @@ fn failure(source: kube::Error) -> PublishError {
 }
 
 fn end(error: PublishError) -> End {
-    if error.http_status() == Some(410) { End::Expired } else { End::Failed(error) }
+    // 504: the version is one that the API server has not reached, as after a restore of etcd.
+    if matches!(error.http_status(), Some(410 | 504)) { End::Expired } else { End::Failed(error) }
+}
+
+fn watch_seconds(random: u32) -> u32 {
+    let (first, last) = WATCH_SECONDS.into_inner();
+    first + random % (last - first + 1)
 }

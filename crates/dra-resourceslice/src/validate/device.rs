@@ -42,6 +42,20 @@ pub(super) fn version_fault(value: &AttributeValue) -> Option<Fault> {
     })
 }
 
+/// The attributes and capacities that have the driver's own domain and are there without it too. In an expression both are
+/// `device.attributes["<driver>"].<id>`.
+pub(super) fn names_with_own_domain<'a>(
+    driver: &'a DriverName,
+    device: &'a Device,
+) -> impl Iterator<Item = &'a QualifiedName> {
+    let own = |name: &&QualifiedName| name.domain() == Some(driver.as_str());
+    let attributes = device.attributes.keys().filter(own);
+    let attributes = attributes.filter(|name| device.attributes.get(name.id()).is_some());
+    let capacities = device.capacity.keys().filter(own);
+    let capacities = capacities.filter(|name| device.capacity.get(name.id()).is_some());
+    attributes.chain(capacities)
+}
+
 /// A device that consumes counters must have the slice's partition type attribute, as text. In the driver's own domain
 /// it may stand without the domain.
 pub(super) fn partition_type_fault(

@@ -313,3 +313,25 @@ fn a_problem_prints_as_one_line_with_where_and_what() {
     );
     assert_eq!(problem, expected);
 }
+
+/// In an expression both are `device.attributes["gpu.example.com"].x`.
+#[test]
+fn a_name_that_is_there_with_and_without_the_drivers_domain_is_left_out_once() {
+    let named = |names: &[&str]| {
+        names.iter().fold(device("d"), |device, name| device.try_attribute(name, 1).unwrap())
+    };
+    let sized = device("d").try_capacity("x", 1).unwrap().try_capacity("gpu.example.com/x", 1).unwrap();
+    let table = [
+        (named(&["x"]), None),
+        (named(&["gpu.example.com/x"]), None),
+        (named(&["x", "other.example.com/x"]), None),
+        (named(&["x", "gpu.example.com/x"]), Some("attributes[gpu.example.com/x]")),
+        (sized, Some("capacity[gpu.example.com/x]")),
+    ];
+    for (device, expected) in table {
+        let problems = problems(&node_scope(), Pool::new([device]));
+        let fields: Vec<_> = problems.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, expected.into_iter().collect::<Vec<_>>());
+        assert!(problems.iter().all(|problem| problem.consequence == Consequence::AttributeLeftOut));
+    }
+}

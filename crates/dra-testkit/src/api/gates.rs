@@ -70,6 +70,11 @@ impl Gates {
         self.on.iter().copied()
     }
 
+    /// Whether ranges and values of request policies may be fractions.
+    pub(crate) fn has_fractions(&self) -> bool {
+        self.on.contains("DRAFractionalCapacityRange")
+    }
+
     /// Whether fields can be selected by the pool's name.
     pub(crate) fn selects_by_pool(&self) -> bool {
         self.minor >= 37

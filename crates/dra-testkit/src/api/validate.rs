@@ -13,12 +13,18 @@ mod slice;
 
 use serde_json::Value;
 
+use super::gates::Gates;
 use super::kinds::{Kind, RESOURCE_GROUP};
 use super::status::Cause;
 
 /// What is wrong with `new`, which replaces `old` if there is one.
-pub(crate) fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+pub(crate) fn validate(gates: &Gates, kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut found = Findings::default();
+    // Policies that have not changed are not looked at again.
+    let has_new_devices = old.is_none_or(|old| old["spec"]["devices"] != new["spec"]["devices"]);
+    if kind.kind == "ResourceSlice" && has_new_devices && !gates.has_fractions() {
+        slice::check_rounded(&mut found, new);
+    }
     metadata(&mut found, &new["metadata"]);
     match (kind.group, kind.kind) {
         (RESOURCE_GROUP, "ResourceSlice") => slice::check(&mut found, old, new),

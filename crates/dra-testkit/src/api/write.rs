@@ -245,7 +245,7 @@ fn admit(gates: &Gates, kind: &Kind, old: Option<&Value>, object: Value) -> Resu
     if kind.kind == "ResourceSlice" {
         gates.drop_disabled(old.map(|old| &old["spec"]), &mut object["spec"]);
     }
-    let causes = validate(kind, old, &object);
+    let causes = validate(gates, kind, old, &object);
     if !causes.is_empty() {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         return Err(ApiStatus::invalid(kind, name, causes));

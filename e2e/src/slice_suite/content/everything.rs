@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use dra_resourceslice::{
-    AttributeValue, CounterConsumption, CounterSet, Device, Feature, Pool, QualifiedName, Quantity, Taint,
-    limits,
+    AttributeValue, CounterConsumption, CounterSet, Device, Feature, IfDropped, Pool, QualifiedName,
+    Quantity, Taint, limits,
 };
 
 use super::{
@@ -32,6 +32,7 @@ pub(super) async fn at_once(suite: &Suite) -> Result<()> {
         .try_attribute("list", vec![1_i64, 2])?
         .taint(Taint::no_execute("example.com/k"))
         .binding_conditions(["ready"], ["failed"])
+        .if_dropped(Feature::DeviceBindingConditions, IfDropped::Keep)
         .allow_multiple_allocations(true)
         .capacity(
             cores.clone(),
@@ -69,6 +70,7 @@ pub(super) async fn biggest(suite: &Suite) -> Result<()> {
     let advanced = |index: usize| {
         let mut device =
             plain(index)?.try_attribute(&format!("{domain}/a{:031}", 0), AttributeValue::version("1.0.0"))?;
+        device = device.if_dropped(Feature::PartitionableDevices, IfDropped::Keep);
         for n in 0..limits::MAX_CONSUMED_COUNTER_SETS {
             let consumption = CounterConsumption::new(&set(n))?;
             device =

@@ -101,8 +101,9 @@ fn values() -> Vec<Row> {
             .breaks(version("1.2.3-a..b"))
             .breaks(version("1.2.3+"))
             .breaks(version("1.2.3+a_b")),
-        Row::new("a number beyond 64 bits in a version, which selectors cannot compare")
-            .ours_alone(version("1.2.18446744073709551616")),
+        Row::new("a number of more than 18 digits in a version, which 1.38 refuses")
+            .fits(version("1.2.999999999999999999"))
+            .ours_alone(version("1.2.1000000000000000000")),
     ]
 }
 

@@ -133,5 +133,18 @@ fn fractions() -> Vec<Row> {
     ]
     .into_iter()
     .map(|row| row.needs_gate("DRAFractionalCapacityRange"))
+    .chain([rounded()])
     .collect()
+}
+
+/// Without the gate amounts are rounded up to whole numbers before they are compared.
+fn rounded() -> Row {
+    let values = |list: &[&str]| shared("10", &json!({"default": "1", "validValues": list}));
+    Row::new("fractions where the gate is off")
+        .without_gate("DRAFractionalCapacityRange")
+        .fits(values(&["1", "1500m"]))
+        .fits(range("500m", &json!({"min": "0", "step": "250m"})))
+        .servers_alone(values(&["500m", "1"]))
+        .servers_alone(range("3", &json!({"min": "500m", "step": "2500m"})))
+        .servers_alone(range("500m", &json!({"min": "500m", "max": "3", "step": "2500m"})))
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use dra_kubeletplugin::{
     AllocatedClaim, AllocatedDevice, AttributeValue, ConfigError, Device, DeviceConfig as _, DeviceRef,
     NodeName, Pool, Quantity,
-    resourceslice::{Capacity, CounterConsumption, CounterSet, RequestPolicy},
+    resourceslice::{Capacity, CounterConsumption, CounterSet, Feature, IfDropped, RequestPolicy},
 };
 use serde_json::Value;
 
@@ -143,7 +143,9 @@ impl Gpus {
             let device = part(&format!("gpu-{index}-partition-{number}"), MEMORY / parts, COMPUTE / parts)?;
             devices.push(device.try_attribute("partition", i64::from(number))?);
         }
-        devices.push(part(&format!("gpu-{index}-full"), MEMORY, COMPUTE)?.try_attribute("full", true)?);
+        let whole = part(&format!("gpu-{index}-full"), MEMORY, COMPUTE)?.try_attribute("full", true)?;
+        // Where there are no counters, there are whole GPUs only.
+        devices.push(whole.if_dropped(Feature::PartitionableDevices, IfDropped::Keep));
         Ok(devices)
     }
 }

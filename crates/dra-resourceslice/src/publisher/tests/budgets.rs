@@ -53,7 +53,7 @@ async fn a_pool_comes_back_whole_three_times_and_then_once_in_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_change_is_corrected_at_once_and_then_once_in_thirty_seconds() {
+async fn a_foreign_change_is_corrected_three_times_and_then_once_in_thirty_seconds() {
     let setup = Setup::open();
     setup.publish(devices(&["gpu-0"])).await;
     setup.api.forget_calls();
@@ -70,7 +70,7 @@ async fn a_foreign_change_is_corrected_at_once_and_then_once_in_thirty_seconds()
         spoil();
         pass(SECOND).await;
     }
-    assert!((2..=3).contains(&setup.api.count("update")), "{} updates", setup.api.count("update"));
+    assert!((3..=6).contains(&setup.api.count("update")), "{} updates", setup.api.count("update"));
     assert!(setup.count_reported(by_others) >= 1);
 }
 
@@ -85,6 +85,24 @@ async fn the_same_wish_again_does_not_refill_the_budget() {
         pass(SECOND).await;
     }
     assert!(setup.api.count("create") <= 3 + 2, "{} creates", setup.api.count("create"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_that_changes_all_the_time_is_written_at_a_bounded_rate_and_as_it_is_in_the_end() {
+    for count in [1, 4] {
+        let setup = Setup::open();
+        setup.publish(slices(count, 0)).await;
+        setup.api.forget_calls();
+        for value in 1..6000 {
+            let _ = setup.publisher.publish(slices(count, value));
+            pass(SECOND / 100).await;
+        }
+        let updates = setup.api.count("update");
+        assert!((20 * count..=60 * count).contains(&updates), "{updates} updates in a minute");
+        let mut last = setup.publisher.publish(slices(count, 6000));
+        tokio::time::timeout(4 * SECOND, last.published()).await.expect("published soon").unwrap();
+        assert!(setup.reported().is_empty(), "{:?}", setup.reported());
+    }
 }
 
 #[tokio::test(start_paused = true)]

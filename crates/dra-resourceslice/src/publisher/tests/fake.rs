@@ -18,7 +18,11 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{features::Features, test_api::stored};
+use crate::{
+    Feature,
+    features::{Features, used},
+    test_api::stored,
+};
 
 /// One request: the verb, and the name of the slice or node it is about.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,6 +69,12 @@ struct State {
     /// Watches from before this version are answered with 410.
     oldest: u64,
     drops: Features,
+    /// How long a write takes.
+    slow: Duration,
+    /// A mutating webhook adds an attribute with another value each time.
+    mutate: bool,
+    /// Dry runs are refused, because an admission webhook has side effects.
+    no_dry_runs: bool,
     faults: Option<Faults>,
     calls: Vec<Call>,
 }
@@ -104,8 +114,8 @@ impl FakeApi {
 
     /// The requests that change something, and whether they succeed is not said.
     pub(super) fn writes(&self) -> Vec<&'static str> {
-        let reads = ["get", "list", "watch", "node"];
-        self.lock().calls.iter().map(|call| call.verb).filter(|verb| !reads.contains(verb)).collect()
+        let others = ["get", "list", "watch", "node", "dry-run"];
+        self.lock().calls.iter().map(|call| call.verb).filter(|verb| !others.contains(verb)).collect()
     }
 
     pub(super) fn count(&self, verb: &str) -> usize {
@@ -144,6 +154,32 @@ impl FakeApi {
 
     pub(super) fn be_late(&self, late: Duration) {
         self.lock().late = late;
+    }
+
+    /// Takes that many versions for other objects.
+    pub(super) fn bump(&self, by: u64) {
+        self.lock().version += by;
+    }
+
+    pub(super) fn slow(&self, by: Duration) {
+        self.lock().slow = by;
+    }
+
+    pub(super) fn mutate(&self, on: bool) {
+        self.lock().mutate = on;
+    }
+
+    pub(super) fn refuse_dry_runs(&self) {
+        self.lock().no_dry_runs = true;
+    }
+
+    /// As a restore of etcd: versions and content go back.
+    pub(super) fn restore(&self, version: u64, slices: Vec<ResourceSlice>) {
+        let mut state = self.lock();
+        state.watches.clear();
+        state.history.clear();
+        state.version = version;
+        state.slices = slices.into_iter().map(|s| (s.metadata.name.clone().unwrap(), s)).collect();
     }
 
     /// Ends all watches.
@@ -214,6 +250,13 @@ impl FakeApi {
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::LostAnswer) | None => {}
         }
+        let slow = self.lock().slow;
+        if matches!(verb, "create" | "update" | "delete") {
+            tokio::time::sleep(slow).await;
+        }
+        if verb == "dry-run" && self.lock().no_dry_runs {
+            return status(400, "admission webhook \"w.example.com\" does not support dry run", None);
+        }
         let response = match verb {
             "watch" => self.watch(&selector, &query),
             "list" => self.list(&selector),
@@ -241,6 +284,10 @@ impl FakeApi {
         let mut state = self.lock();
         if since < state.oldest {
             return status(410, "Expired", None);
+        }
+        if since > state.version {
+            // Too large resource version.
+            return status(504, "Timeout", None);
         }
         let (sender, receiver) = mpsc::unbounded_channel();
         for (_, event) in state.history.iter().filter(|(version, _)| *version > since) {
@@ -300,6 +347,10 @@ impl State {
         body: &[u8],
     ) -> Response<ResponseBody> {
         let existing = self.slices.get(name).cloned();
+        let refused = &self.drops & &Features::from(Feature::REFUSED);
+        if slice.as_ref().is_some_and(|slice| !used(&slice.spec).is_disjoint(&refused)) {
+            return status(422, "Invalid", None);
+        }
         match verb {
             "node" => match self.nodes.get(name) {
                 Some(uid) => json_response(
@@ -343,8 +394,19 @@ impl State {
 
     fn store(&mut self, mut slice: ResourceSlice, dry_run: bool) -> ResourceSlice {
         let name = slice.metadata.name.clone().unwrap();
-        slice.spec = stored(&slice.spec, &self.drops, 1_700_000_000);
         let old = self.slices.get(&name);
+        // Fields that the slice has already stay.
+        let drops = &self.drops - &old.map(|old| used(&old.spec)).unwrap_or_default();
+        slice.spec = stored(&slice.spec, &drops, 1_700_000_000);
+        if self.mutate {
+            let value = k8s_openapi::api::resource::v1::DeviceAttribute {
+                int: i64::try_from(self.version).ok(),
+                ..Default::default()
+            };
+            for device in slice.spec.devices.iter_mut().flatten() {
+                device.attributes.get_or_insert_default().insert("webhook".into(), value.clone());
+            }
+        }
         // A write that changes nothing is none.
         if let Some(old) = old.filter(|old| {
             old.spec == slice.spec && old.metadata.owner_references == slice.metadata.owner_references
@@ -403,8 +465,12 @@ fn json_response(code: u16, value: &impl serde::Serialize) -> Response<ResponseB
 
 fn status(code: u16, reason: &str, retry_after: Option<u32>) -> Response<ResponseBody> {
     let details = json!({ "retryAfterSeconds": retry_after.unwrap_or(0) });
-    json_response(
+    let mut response = json_response(
         code,
         &json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason, "details": details }),
-    )
+    );
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert("Retry-After", seconds.into());
+    }
+    response
 }

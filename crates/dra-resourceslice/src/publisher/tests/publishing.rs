@@ -1,7 +1,7 @@
 //! What is written, and when.
 
-use super::*;
-use crate::{CounterConsumption, CounterSet, Feature, Placement, Taint};
+use super::{fake::Fault, *};
+use crate::Placement;
 
 #[tokio::test(start_paused = true)]
 async fn writes_are_counted_by_what_they_did() {
@@ -72,7 +72,7 @@ async fn nothing_is_written_in_the_steady_state() {
     setup.api.forget_calls();
     pass(3600 * SECOND).await;
     assert!(setup.api.writes().is_empty());
-    assert!(setup.api.calls().len() <= 73, "{} requests in an hour", setup.api.calls().len());
+    assert!(setup.api.calls().len() <= 91, "{} requests in an hour", setup.api.calls().len());
     setup.publish(slices(3, 0)).await;
     assert!(setup.api.writes().is_empty());
 }
@@ -173,90 +173,6 @@ async fn a_bad_pool_is_refused_and_others_are_published() {
     assert_eq!(setup.api.slices().len(), 1);
 }
 
-fn tainted(count: usize) -> DriverResources {
-    let slice = |index| Slice::new([device(&format!("d{index}")).taint(Taint::no_schedule("k"))]);
-    DriverResources::new().pool(pool_name(), Pool::from_slices((0..count).map(slice)))
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_fields_are_told_once_and_not_sent_again_and_again() {
-    let api = FakeApi::new();
-    api.drop_fields_of(&[Feature::DeviceTaints]);
-    let setup = Setup::on(&api);
-    let published = setup.publish(tainted(3)).await;
-    assert_eq!(published.dropped, [Feature::DeviceTaints]);
-    pass(300 * SECOND).await;
-    assert_eq!(api.writes(), ["create"; 3]);
-    assert_eq!(setup.reported().len(), 1);
-    setup.publisher.stop().await;
-
-    // After a restart one dry run tells that there is nothing to write.
-    api.forget_calls();
-    let setup = Setup::on(&api);
-    let published = setup.publish(tainted(3)).await;
-    assert_eq!(published.dropped, [Feature::DeviceTaints]);
-    assert_eq!(api.writes(), ["dry-run"]);
-
-    // Once the gate is on, the next registration brings the fields in.
-    api.drop_fields_of(&[]);
-    setup.gate.send_replace(Gate::open(2));
-    pass(SECOND).await;
-    assert!(api.slices().iter().all(|slice| slice.spec.devices.as_ref().unwrap()[0].taints.is_some()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restart_writes_nothing_if_only_some_of_the_fields_are_dropped() {
-    let api = FakeApi::new();
-    api.drop_fields_of(&[Feature::DeviceTaints, Feature::ConsumableCapacity]);
-    let wish = || {
-        let bound = device("a").binding_conditions(["ready"], ["failed"]).taint(Taint::no_schedule("k"));
-        let shared = device("b").allow_multiple_allocations(true);
-        DriverResources::new()
-            .pool(pool_name(), Pool::from_slices([Slice::new([bound]), Slice::new([shared])]))
-    };
-    let setup = Setup::on(&api);
-    setup.publish(wish()).await;
-    setup.publisher.stop().await;
-    api.forget_calls();
-    let setup = Setup::on(&api);
-    let published = setup.publish(wish()).await;
-    assert_eq!(published.dropped, [Feature::DeviceTaints, Feature::ConsumableCapacity]);
-    // One for each slice that has a feature of its own.
-    assert_eq!(api.writes(), ["dry-run"; 2]);
-}
-
-/// The Go helper 0.35 leaves names without an index, so that a change would delete and create all slices.
-#[tokio::test(start_paused = true)]
-async fn taking_over_random_names_writes_nothing_even_if_fields_are_dropped() {
-    let partitions = || {
-        let counters = CounterSet::new("board").unwrap().counter("memory", 8).unwrap();
-        let consumption = CounterConsumption::new("board").unwrap().counter("memory", 1).unwrap();
-        let partition = device("a").consumes(consumption).taint(Taint::no_schedule("k"));
-        let cut = [Slice::counters([counters]), Slice::new([partition])];
-        DriverResources::new().pool(pool_name(), Pool::from_slices(cut))
-    };
-    let both = [Feature::DeviceTaints, Feature::PartitionableDevices];
-    for (wish, dropped, dry_runs) in
-        [(tainted(1), &both[..1], 1), (tainted(3), &both[..1], 1), (partitions(), &both[..], 2)]
-    {
-        let api = FakeApi::new();
-        api.drop_fields_of(dropped);
-        let setup = Setup::on(&api);
-        setup.publish(wish.clone()).await;
-        setup.publisher.stop().await;
-        for (mut slice, letter) in api.slices().into_iter().zip('a'..) {
-            api.delete(slice.metadata.name.as_deref().unwrap());
-            slice.metadata.name = Some(format!("node-1-gpu.example.com-{letter}x7k2"));
-            api.put(slice);
-        }
-        api.forget_calls();
-        let setup = Setup::on(&api);
-        let published = setup.publish(wish).await;
-        assert_eq!(published.dropped, dropped);
-        assert_eq!(api.writes(), vec!["dry-run"; dry_runs], "{dropped:?}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_made_anew_becomes_the_owner() {
     let setup = Setup::open();
@@ -277,17 +193,70 @@ async fn a_node_that_was_made_anew_becomes_the_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_node_slices_are_published_without_an_owner_until_it_is_there() {
+async fn where_the_node_may_not_be_read_slices_have_no_owner_until_it_may() {
     let api = FakeApi::new();
-    api.set_node("node-1", None);
+    api.faults(|call| (call.verb == "node").then_some(Fault::Status(403)));
     let setup = Setup::on(&api);
     setup.publish(devices(&["gpu-0"])).await;
     assert_eq!(api.slices()[0].metadata.owner_references, None);
     pass(200 * SECOND).await;
     assert_eq!(setup.reported().len(), 1, "{:?}", setup.reported());
-    api.set_node("node-1", Some("late"));
+    api.no_faults();
     pass(61 * SECOND).await;
-    assert_eq!(api.slices()[0].metadata.owner_references.as_ref().unwrap()[0].uid, "late");
+    assert_eq!(api.slices()[0].metadata.owner_references.as_ref().unwrap()[0].uid, "node-uid-1");
+}
+
+/// The garbage collector deletes the slices with the node. One that was made after that would stay for ever.
+#[tokio::test(start_paused = true)]
+async fn slices_of_a_node_that_is_gone_are_not_made_until_it_is_back() {
+    for pools in [1, 3] {
+        let setup = Setup::open();
+        let wish = |value| slices(pools, value);
+        setup.publish(wish(0)).await;
+        setup.api.set_node("node-1", None);
+        setup.api.delete_all();
+        pass(20 * SECOND).await;
+        let _ = setup.publisher.publish(wish(1));
+        pass(600 * SECOND).await;
+        assert!(setup.api.slices().is_empty());
+        assert!(setup.api.count("node") < 50, "{} reads of the node", setup.api.count("node"));
+        assert_eq!(
+            setup.count_reported(|error| matches!(error, PublishError::NoNode { .. })),
+            setup.reported().len()
+        );
+        setup.api.set_node("node-1", Some("node-uid-2"));
+        pass(31 * SECOND).await;
+        let owners = setup
+            .api
+            .slices()
+            .into_iter()
+            .map(|slice| slice.metadata.owner_references.unwrap()[0].uid.clone());
+        assert_eq!(owners.collect::<Vec<_>>(), vec!["node-uid-2"; pools]);
+        assert!(setup.publisher.status().borrow().is_settled());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_that_wait_for_the_gate_hold_up_neither_updates_nor_deletions() {
+    let setup = Setup::open();
+    setup.publish(slices(2, 0)).await;
+    let name = setup.api.slices()[1].metadata.name.clone().unwrap();
+    setup.gate.send_replace(Gate::Closed);
+    setup.api.delete(&name);
+    let mut old = setup.api.slices().remove(0);
+    old.metadata.name = Some("old".into());
+    old.metadata.uid = None;
+    old.spec.pool.generation = 0;
+    setup.api.put(old);
+    pass(SECOND).await;
+    setup.api.forget_calls();
+    let mut ticket = setup.publisher.publish(slices(2, 1));
+    pass(SECOND).await;
+    assert_eq!(setup.api.writes(), ["update"], "the slice that is there");
+    assert!(setup.api.slices().iter().all(|slice| slice.metadata.name.as_deref() != Some("old")));
+    setup.gate.send_replace(Gate::open(2));
+    ticket.published().await.unwrap();
+    assert_eq!(setup.api.count("create"), 1);
 }
 
 #[tokio::test(start_paused = true)]

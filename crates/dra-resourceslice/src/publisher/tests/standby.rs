@@ -114,6 +114,27 @@ async fn turns_may_change_between_any_two_writes() {
     }
 }
 
+/// The lock changes hands once the publisher says that it stands by.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_stands_by_only_once_its_write_has_ended_however_long_that_takes() {
+    for takes in [1, 20, 60] {
+        let api = FakeApi::new();
+        api.slow(takes * SECOND);
+        let setup = Setup::on(&api);
+        let _ticket = setup.publisher.publish(devices(&["gpu-0"]));
+        // Its first two tries are given up sooner, so that the one under way may take the longest time.
+        pass(if takes > 5 { 40 * SECOND } else { SECOND / 10 }).await;
+        setup.gate.send_replace(Gate::Standby);
+        let start = tokio::time::Instant::now();
+        let mut status = setup.publisher.status();
+        status.wait_for(|status| status.standby_since.is_some()).await.unwrap();
+        assert!(start.elapsed() <= Publisher::LONGEST_WRITE);
+        let calls = api.writes().len();
+        pass(120 * SECOND).await;
+        assert_eq!(api.writes().len(), calls, "{takes}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_planned_after_a_take_over_before_a_list_has_worked() {
     let api = FakeApi::new();

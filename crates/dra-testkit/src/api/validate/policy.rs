@@ -44,6 +44,27 @@ pub(super) fn check(found: &mut Findings, at: &str, capacity: &Value, shared: bo
     }
 }
 
+/// Checks the policy as an API server without `DRAFractionalCapacityRange` does, with amounts rounded up to whole numbers:
+/// `quantityKeyInt` and `validateRequestPolicyRangeStep`.
+pub(super) fn check_rounded(found: &mut Findings, at: &str, policy: &Value) {
+    let rounded = |value: &Value| {
+        amount(value).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) > 0))
+    };
+    let values: Vec<i128> = items(&policy["validValues"]).iter().filter_map(rounded).collect();
+    if values.windows(2).any(|pair| pair[0] == pair[1]) {
+        found.add(Cause::invalid(format!("{at}.validValues"), "must have each value once"));
+    }
+    let range = &policy["validRange"];
+    if let (Some(min), Some(step)) =
+        (rounded(&range["min"]), rounded(&range["step"]).filter(|step| *step > 0))
+    {
+        let amounts = [rounded(&policy["default"]), rounded(&range["max"])];
+        if amounts.into_iter().flatten().any(|amount| (amount - min) % step != 0) {
+            found.add(Cause::invalid(format!("{at}.validRange"), "default or maximum is off the steps"));
+        }
+    }
+}
+
 /// The value of a quantity in billionths.
 fn amount(value: &Value) -> Option<i128> {
     nanos(value.as_str()?)

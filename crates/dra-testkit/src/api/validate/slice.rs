@@ -3,12 +3,22 @@
 use serde_json::Value;
 
 use super::super::status::Cause;
-use super::{Findings, device, entries, items, names, node_selector, text};
+use super::{Findings, device, entries, items, names, node_selector, policy, text};
 
 const MAX_DEVICES: usize = 128;
 const MAX_DEVICES_WITH_EXTRAS: usize = 64;
 const MAX_COUNTER_SETS: usize = 8;
 const MAX_COUNTERS: usize = 32;
+
+/// What is wrong with the devices for an API server that knows no fractions in request policies.
+pub(super) fn check_rounded(found: &mut Findings, new: &Value) {
+    for (index, device) in items(&new["spec"]["devices"]).iter().enumerate() {
+        for (name, capacity) in entries(&device["capacity"]) {
+            let at = format!("spec.devices[{index}].capacity[{name}].requestPolicy");
+            policy::check_rounded(found, &at, &capacity["requestPolicy"]);
+        }
+    }
+}
 
 pub(super) fn check(found: &mut Findings, old: Option<&Value>, new: &Value) {
     let spec = &new["spec"];

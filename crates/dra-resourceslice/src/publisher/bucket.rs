@@ -1,0 +1,73 @@
+//! What a pool may be written for: one bucket for changes of what is desired and for repairs of what others break.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a repair costs: so that, once the bucket is empty, there is one in 30 s.
+pub(super) const REPAIR: Duration = Duration::from_secs(30);
+/// What a change of what is desired costs.
+pub(super) const CHANGE: Duration = Duration::from_secs(3);
+/// What the bucket holds: three repairs, or thirty changes, and a little more.
+const FULL: Duration = Duration::from_secs(100);
+
+/// A bucket of seconds, into which one second flows each second.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// When it is full again.
+    full_at: Option<Instant>,
+}
+
+impl Bucket {
+    /// Takes the cost out.
+    ///
+    /// # Errors
+    /// The time from which on there is enough.
+    pub(super) fn pay(&mut self, cost: Duration, now: Instant) -> Result<(), Instant> {
+        let after = self.full_at.map_or(now, |at| at.max(now)) + cost;
+        if after > now + FULL {
+            return Err(after - FULL);
+        }
+        self.full_at = Some(after);
+        Ok(())
+    }
+
+    /// When there is enough for a repair, if that is not now.
+    pub(super) fn repair_at(&self, now: Instant) -> Option<Instant> {
+        self.full_at.map(|at| at + REPAIR - FULL).filter(|at| *at > now)
+    }
+
+    /// Fills the bucket.
+    pub(super) fn refill(&mut self) {
+        self.full_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn three_repairs_or_thirty_changes_are_had_at_once_and_then_as_seconds_flow_in() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut bucket = Bucket::default();
+        for second in 0..3 {
+            assert_eq!(bucket.pay(REPAIR, at(second)), Ok(()));
+        }
+        assert_eq!(bucket.pay(REPAIR, at(3)), Err(at(20)));
+        assert_eq!(bucket.repair_at(at(3)), Some(at(20)));
+        let paid = (0..100).filter(|_| bucket.pay(CHANGE, at(3)).is_ok()).count();
+        assert_eq!(paid, 4);
+        assert_eq!(bucket.pay(CHANGE, at(3)), Err(at(5)));
+        assert_eq!(bucket.pay(REPAIR, at(32)), Ok(()));
+        assert_eq!(bucket.pay(REPAIR, at(33)), Err(at(62)));
+
+        bucket.refill();
+        assert_eq!(bucket.repair_at(at(34)), None);
+        let paid = (0..100).filter(|_| bucket.pay(CHANGE, at(34)).is_ok()).count();
+        assert_eq!(paid, 33);
+        assert_eq!(bucket.pay(CHANGE, at(34 + 100)), Ok(()));
+        assert_eq!(bucket.repair_at(at(34 + 100)), None);
+    }
+}
