@@ -79,12 +79,12 @@ impl Gate {
 /// Keeps the slices of one scope equal to the wish, until it is stopped or dropped.
 ///
 /// It works from a watch and writes only what differs: nothing in the steady state. A slice that others delete or change
-/// is right again within two seconds, from a budget: a whole pool three times at once, then once per 30 s. A wish that
-/// keeps changing is written thirty times at once, then once per 3 s. The API server need not be there at the start.
+/// is right again within two seconds, from a budget: a whole pool three times at once, then once per 30 s. A desired
+/// state that keeps changing is written thirty times at once, then once per 3 s. The API server need not be there at the start.
 ///
 /// Nothing is given up. What fails is tried again after half a second, then after as long again as it has lasted, up to
 /// 30 s; what the API server refuses after 5 s at first and up to 5 minutes. What the API server asks for with
-/// `Retry-After` holds for every wish.
+/// `Retry-After` holds for every content.
 ///
 /// Requests while nothing changes: one watch per 40 to 60 s, so some 72 an hour and node.
 ///

@@ -32,8 +32,8 @@ use crate::{
 /// kube reads a token file again after at most a minute, and the publisher's back-off adds half of one.
 const RELOADED_WITHIN: Duration = Duration::from_secs(110);
 
-/// With kube's client a watch is given up after 55 s, and the write after it has 5 s to be answered on the connection that
-/// is silent too. Ours asks a silent server after 10 s, and gives it 5.
+/// With kube's client a watch is given up after 65 s at most, and the write after it has 5 s to be answered on the connection
+/// that is silent too. Ours asks a silent server after 10 s, and gives it 5.
 const NOTICED_WITHIN: Duration = Duration::from_secs(80);
 const NOTICED_BY_OURS_WITHIN: Duration = Duration::from_secs(40);
 

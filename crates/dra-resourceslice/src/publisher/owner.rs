@@ -29,7 +29,7 @@ pub(super) struct Owner {
 /// What a look-up has brought.
 pub(super) enum Lookup {
     Known,
-    /// The node may not be read; slices are published without an owner for now. Told once.
+    /// The node may not be read; slices are published without an owner for now. Reported once.
     Refused(Option<PublishError>),
     /// It can be tried again.
     Failed(PublishError),

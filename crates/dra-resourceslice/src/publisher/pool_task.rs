@@ -28,7 +28,7 @@ pub(super) struct PoolTask {
     /// Whether there are slices to create, which has to wait for the gate.
     pub(super) gated: bool,
     pub(super) status: PoolStatus,
-    /// What of the wish breaks a rule.
+    /// What breaks a rule of the API.
     problems: Vec<Problem>,
     /// The features of this wish that were reported as dropped.
     reported: Features,
@@ -145,12 +145,12 @@ impl PoolTask {
 
     /// A slice of the pool has appeared, changed or gone.
     pub(super) fn seen(&mut self, at: Instant) {
-        // One of a pool that is not wished for has to go.
+        // One of a pool that is not desired has to go.
         self.status.published &= self.pool.is_some();
         self.touch(at);
     }
 
-    /// Whether the status has it: all but those that were not wished for and are gone.
+    /// Whether the status has it: all but those that are not desired and are gone.
     pub(super) fn is_shown(&self) -> bool {
         self.pool.is_some() || !self.status.published
     }
@@ -181,7 +181,7 @@ impl PoolTask {
         Some(wish)
     }
 
-    /// The API server stores this content differently, and no feature explains it. Returns whether that is to be told.
+    /// The API server stores this content differently, and no feature explains it. Returns whether to report that.
     pub(super) fn tolerate(&mut self, sent: ContentDigest, stored: ContentDigest) -> bool {
         self.tolerated.retain(|(known, _)| *known != sent);
         self.tolerated.push((sent, stored));
@@ -193,7 +193,7 @@ impl PoolTask {
         self.salt = self.salt.saturating_add(1);
     }
 
-    /// Whether the plan may be carried out now; if not, it waits until the bucket has enough. What others break is told
+    /// Whether the plan may be carried out now; if not, it waits until the bucket has enough. What others break is reported
     /// then.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl PoolTask {
         Err(Some(Box::new(error)))
     }
 
-    /// Nothing is left to write, and the API has the wish but for the fields of some features. Returns what to report.
+    /// Nothing is left to write, and the API has what is desired but for the fields of some features. Returns what to report.
     pub(super) fn settle(
         &mut self,
         name: &PoolName,

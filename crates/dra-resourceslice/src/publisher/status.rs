@@ -51,7 +51,7 @@ pub struct PoolStatus {
     pub generation: i64,
     /// How many slices of that generation are in the API.
     pub slices: usize,
-    /// What was left out of the wish, also because the API server drops what it needs.
+    /// What was left out, also because the API server drops what it needs.
     pub problems: Vec<Problem>,
     /// The features whose fields are missing in the API, because the API server drops them.
     pub dropped: Vec<Feature>,

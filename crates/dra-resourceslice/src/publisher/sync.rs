@@ -60,7 +60,8 @@ impl Task {
         }
     }
 
-    /// Each pool goes on to its end, but for the gate: a wish that changes all the time would never be published.
+    /// Each pool goes on to its end, but for the gate: a desired state that changes all the time would never be
+    /// published.
     async fn sync_pool(&mut self, name: &PoolName, pool: &mut PoolTask) {
         let mut listed = false;
         for _ in 0..MOST_ROUNDS {

@@ -80,7 +80,7 @@ async fn a_gate_that_is_switched_is_learned_from_the_next_answer() {
                 "{sign:?}: {status:?}"
             );
 
-            // What is stored stays, and is as wished.
+            // What is stored stays, and is as desired.
             switch(&[Feature::DeviceTaints]);
             pass(5 * SECOND).await;
             api.no_faults();
@@ -138,7 +138,7 @@ fn device_names(api: &FakeApi) -> Vec<String> {
         .collect()
 }
 
-/// A feature, what is wished, the devices that are published without it, and how many are not.
+/// A feature, what is desired, the devices that are published without it, and how many are not.
 type Row = (Feature, fn() -> DriverResources, &'static [&'static str], usize);
 
 #[tokio::test(start_paused = true)]

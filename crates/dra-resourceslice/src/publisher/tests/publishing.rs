@@ -274,3 +274,23 @@ async fn two_scopes_of_one_driver_leave_each_other_alone() {
     network.publisher.remove_all().published().await.unwrap();
     assert_eq!(api.slices().len(), 1);
 }
+
+/// The times are printed: twice the pools take twice as long. With work for all pools at each of them it was four times.
+#[tokio::test]
+async fn thousands_of_pools_of_a_controller_are_published() {
+    for count in [500, 1000, 2000] {
+        let api = FakeApi::new();
+        let scope = Scope::network(node_scope().driver().clone());
+        let setup = Setup::new(api.clone(), scope, Gate::open(0));
+        let pool = || Pool::new([device("d")]).placement(Placement::AllNodes);
+        let names = (0..count).map(|n| PoolName::new(format!("pool-{n}")).unwrap());
+        let resources = names.fold(DriverResources::new(), |all, name| all.pool(name, pool()));
+        let start = std::time::Instant::now();
+        setup.publish(resources.clone()).await;
+        let first = start.elapsed();
+        let start = std::time::Instant::now();
+        setup.publish(resources).await;
+        println!("{count} pools: {first:?}, again {:?}", start.elapsed());
+        assert_eq!((api.count("create"), api.writes().len()), (count, count));
+    }
+}
