@@ -8,7 +8,8 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 /// Runs a program with this input, and waits for its end.
 ///
 /// # Errors
-/// It cannot be run, fails, or takes longer than `patience`; the error has what it said.
+/// It cannot be run, fails, or takes longer than `patience`; the error has what it said. What one that succeeds writes on its
+/// standard error output is logged.
 pub(crate) async fn run(mut command: Command, input: &str, patience: Duration) -> anyhow::Result<()> {
     let arguments = command.as_std().get_args().map(|argument| argument.to_string_lossy());
     let words: Vec<_> = arguments.chain([input.trim_end().into()]).filter(|word| !word.is_empty()).collect();
@@ -27,5 +28,8 @@ pub(crate) async fn run(mut command: Command, input: &str, patience: Duration) -
     let output = output.with_context(|| what.clone())?;
     let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();
     ensure!(output.status.success(), "{what}: {}: {}", output.status, said.trim());
+    if !output.stderr.is_empty() {
+        tracing::warn!("{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(crate) fn become_program(arguments: impl IntoIterator<Item = OsString>) -> O
     let mut arguments = arguments.into_iter().skip(1);
     arguments.next().filter(|argument| argument == OsStr::new(ARGUMENT))?;
     let group = PathBuf::from(arguments.next()?);
-    if let Err(error) = fs::create_dir_all(&group).and_then(|()| fs::write(group.join("cgroup.procs"), "0")) {
+    if let Err(error) = join(&group) {
         // It works, until the container of the driver ends.
         eprintln!("MPS: {}: {error}; the daemon ends with the driver's container", group.display());
     }
@@ -55,4 +55,24 @@ pub(crate) fn become_program(arguments: impl IntoIterator<Item = OsString>) -> O
         }
     }
     Some(process::Command::new(arguments.next()?).args(arguments).exec())
+}
+
+/// Moves this process into a control group. The kernel makes the file where groups of version 2 are; elsewhere there is none.
+fn join(group: &Path) -> io::Result<()> {
+    fs::create_dir_all(group)?;
+    let mut file = fs::OpenOptions::new().write(true).open(group.join("cgroup.procs"))?;
+    io::Write::write_all(&mut file, b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_no_control_group_is_an_error_and_stays_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = folder.path().join("nvidia-mps-1");
+        join(&group).unwrap_err();
+        assert_eq!(fs::read_dir(&group).unwrap().count(), 0, "it can be removed");
+    }
 }
