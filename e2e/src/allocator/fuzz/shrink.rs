@@ -12,7 +12,7 @@ pub(crate) fn smallest(world: &World, mut holds: impl FnMut(&World) -> Result<bo
     while is_smaller {
         is_smaller = false;
         let mut paths = Vec::new();
-        removable(&best, String::new(), &mut paths);
+        removable(&best, "", &mut paths);
         // Whole objects go before their fields.
         paths.sort_by_key(|path| path.matches('/').count());
         for path in paths {
@@ -69,12 +69,12 @@ const NEEDED: [&str; 26] = [
     "nodeName",
 ];
 
-fn removable(value: &Value, path: String, paths: &mut Vec<String>) {
+fn removable(value: &Value, path: &str, paths: &mut Vec<String>) {
     match value {
         Value::Array(list) => {
             for (index, element) in list.iter().enumerate().rev() {
                 paths.push(format!("{path}/{index}"));
-                removable(element, format!("{path}/{index}"), paths);
+                removable(element, &format!("{path}/{index}"), paths);
             }
         }
         Value::Object(fields) => {
@@ -83,7 +83,7 @@ fn removable(value: &Value, path: String, paths: &mut Vec<String>) {
                 if !NEEDED.contains(&name.as_str()) {
                     paths.push(path.clone());
                 }
-                removable(field, path, paths);
+                removable(field, &path, paths);
             }
         }
         _ => {}

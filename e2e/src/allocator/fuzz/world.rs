@@ -7,7 +7,7 @@ use serde_json::Value;
 const ALLOCATORS: [&str; 3] = ["experimental", "incubating", "stable"];
 
 /// A node, all objects of the cluster that matter, and the claims of a pod.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) node: Value,
     pub(crate) classes: Vec<Value>,
