@@ -33,7 +33,8 @@ fn is_readable(world: &World) -> bool {
     fn all<T: serde::de::DeserializeOwned>(objects: &[Value]) -> bool {
         objects.iter().all(|object| serde_json::from_value::<T>(object.clone()).is_ok())
     }
-    all::<DeviceClass>(&world.classes)
+    !world.claims.is_empty()
+        && all::<DeviceClass>(&world.classes)
         && all::<ResourceSlice>(&world.slices)
         && all::<ResourceClaim>(&world.held)
         && all::<ResourceClaim>(&world.claims)
@@ -127,7 +128,7 @@ mod tests {
             classes: vec![json!({"metadata": {"name": "c"}, "spec": {}})],
             slices: vec![slice.clone(), slice],
             held: Vec::new(),
-            claims: Vec::new(),
+            claims: vec![json!({"metadata": {"name": "c"}, "spec": {}})],
         };
         let has_y = |world: &World| Ok(json!(world).to_string().contains("\"y\""));
         let smallest = smallest(&world, has_y).unwrap();
