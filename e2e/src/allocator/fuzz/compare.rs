@@ -10,7 +10,7 @@ use super::world::World;
 use crate::allocator::facts;
 
 /// What comes of an allocation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
     /// The facts of each claim's allocation.
@@ -32,9 +32,12 @@ impl Outcome {
     /// choose other devices, and come upon another fault first.
     pub(crate) fn is_same(&self, ours: &Self, allocator: &str) -> bool {
         match (self, ours) {
-            (Self::Failed(_), _) | (_, Self::Failed(_)) if allocator == "stable" => true,
-            (Self::Allocated(_), Self::Allocated(_)) if allocator == "stable" => true,
             (Self::Failed(_), Self::Failed(_)) | (_, Self::Unsupported) => true,
+            (Self::Failed(_), _) | (_, Self::Failed(_)) | (Self::Allocated(_), Self::Allocated(_))
+                if allocator == "stable" =>
+            {
+                true
+            }
             _ => self == ours,
         }
     }

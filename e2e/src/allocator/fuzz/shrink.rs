@@ -12,7 +12,7 @@ pub(crate) fn smallest(world: &World, mut holds: impl FnMut(&World) -> Result<bo
     while is_smaller {
         is_smaller = false;
         let mut paths = Vec::new();
-        removable(&best, String::new(), &mut paths);
+        removable(&best, "", &mut paths);
         // Whole objects go before their fields.
         paths.sort_by_key(|path| path.matches('/').count());
         for path in paths {
@@ -33,7 +33,8 @@ fn is_readable(world: &World) -> bool {
     fn all<T: serde::de::DeserializeOwned>(objects: &[Value]) -> bool {
         objects.iter().all(|object| serde_json::from_value::<T>(object.clone()).is_ok())
     }
-    all::<DeviceClass>(&world.classes)
+    !world.claims.is_empty()
+        && all::<DeviceClass>(&world.classes)
         && all::<ResourceSlice>(&world.slices)
         && all::<ResourceClaim>(&world.held)
         && all::<ResourceClaim>(&world.claims)
@@ -69,12 +70,12 @@ const NEEDED: [&str; 26] = [
     "nodeName",
 ];
 
-fn removable(value: &Value, path: String, paths: &mut Vec<String>) {
+fn removable(value: &Value, path: &str, paths: &mut Vec<String>) {
     match value {
         Value::Array(list) => {
             for (index, element) in list.iter().enumerate().rev() {
                 paths.push(format!("{path}/{index}"));
-                removable(element, format!("{path}/{index}"), paths);
+                removable(element, &format!("{path}/{index}"), paths);
             }
         }
         Value::Object(fields) => {
@@ -83,7 +84,7 @@ fn removable(value: &Value, path: String, paths: &mut Vec<String>) {
                 if !NEEDED.contains(&name.as_str()) {
                     paths.push(path.clone());
                 }
-                removable(field, path, paths);
+                removable(field, &path, paths);
             }
         }
         _ => {}
@@ -127,7 +128,7 @@ mod tests {
             classes: vec![json!({"metadata": {"name": "c"}, "spec": {}})],
             slices: vec![slice.clone(), slice],
             held: Vec::new(),
-            claims: Vec::new(),
+            claims: vec![json!({"metadata": {"name": "c"}, "spec": {}})],
         };
         let has_y = |world: &World| Ok(json!(world).to_string().contains("\"y\""));
         let smallest = smallest(&world, has_y).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 const ALLOCATORS: [&str; 3] = ["experimental", "incubating", "stable"];
 
 /// A node, all objects of the cluster that matter, and the claims of a pod.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) node: Value,
     pub(crate) classes: Vec<Value>,
@@ -24,8 +24,10 @@ impl World {
         let uses = |fields: &[&str]| fields.iter().any(|field| text.contains(&format!("\"{field}\":")));
         let is_new =
             uses(&["compatibilityGroups", "skipNodeOperations", "ints", "bools", "strings", "versions"]);
-        let is_newer =
-            is_new || uses(&["capacity", "allowMultipleAllocations", "bindingConditions", "bindsToNode"]);
+        // Counters on other nodes are part of a pool for the stable allocator, and replace older slices here.
+        let is_newer = is_new
+            || uses(&["capacity", "allowMultipleAllocations", "bindingConditions", "bindsToNode"])
+            || uses(&["sharedCounters"]);
         ALLOCATORS.into_iter().filter(move |name| match *name {
             "incubating" => !is_new,
             "stable" => !is_newer,

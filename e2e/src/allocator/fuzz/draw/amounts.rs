@@ -1,4 +1,4 @@
-//! Quantities and what a device says of requests for them.
+//! Quantities, and the policies of devices for requests of them.
 
 use serde_json::{Value, json};
 

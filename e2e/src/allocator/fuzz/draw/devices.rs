@@ -6,6 +6,7 @@ use super::{Draw, NODE, OTHER_NODE};
 
 /// What all devices of a pool have in common.
 #[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn alone")]
 pub(super) struct Kinds {
     /// Devices take of the pool's counters.
     pub(super) has_counters: bool,
