@@ -29,7 +29,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let oracle = tools::build_allocator_oracle(root, &helpers)?;
     tools::cargo_build(root, &["--package", "e2e"])?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    let seed = options.seed.unwrap_or_else(|| now.as_secs());
+    let seed = options.seed.unwrap_or(now.as_secs());
     let mut compare = Command::new(tools::target_folder(root)?.join("debug/e2e"));
     compare.arg("allocations").arg("--oracle").arg(oracle);
     compare.args([format!("--cases={}", options.cases), format!("--seed={seed}")]);

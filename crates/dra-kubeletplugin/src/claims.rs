@@ -37,6 +37,7 @@ mod store;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod told;
 mod undo;
 mod unprepare;
 
@@ -53,7 +54,7 @@ use crate::file_threads::run as spawn_blocking;
 use model::spawn_blocking;
 
 use board::Board;
-use calls::DriverCalls;
+use calls::{DriverCalls, Place};
 use collect::GoneClocks;
 use dra_cdi::{Directory, FileId, Kind};
 use dra_resourceslice::DriverName;
@@ -79,6 +80,7 @@ pub(crate) use states::Phase;
 use store::Store;
 pub use store::StoreError;
 pub(crate) use store::{Content, FileRecords, Found, RecordFile, Records, record_files};
+use told::Told;
 
 use crate::{
     background::TellError,
@@ -96,7 +98,6 @@ pub(crate) const NOBODY_WRITES_FOR: Duration = Duration::from_secs(60);
 /// Everything about the claims of one driver on one node.
 pub(crate) struct Claims<P: DriverPlugin> {
     calls: DriverCalls<P>,
-    tell: TellError,
     lookup: Lookup,
     disk: Disk,
     kind: Kind,
@@ -112,6 +113,8 @@ pub(crate) struct Claims<P: DriverPlugin> {
     instance: Arc<Instance>,
     /// For how long claims have been gone whose collection waits.
     gone: Mutex<GoneClocks>,
+    /// What of the background has failed.
+    told: Told,
     /// How far the start is with what was left; no prepare is served before it is done.
     recovery: watch::Sender<Recovery>,
 }
@@ -177,7 +180,6 @@ impl<P: DriverPlugin> Claims<P> {
         config.instance.have_read(reading);
         Ok(Self {
             calls: DriverCalls::new(config.plugin, config.max_parallel),
-            tell: config.tell,
             lookup: config.lookup,
             driver: config.driver,
             status: config.status,
@@ -196,6 +198,7 @@ impl<P: DriverPlugin> Claims<P> {
             locks,
             instance: config.instance,
             gone: Mutex::default(),
+            told: Told::new(config.tell),
             recovery: watch::Sender::new(Recovery::Undoing),
         })
     }
@@ -233,6 +236,25 @@ impl<P: DriverPlugin> Claims<P> {
         let admission = self.locks.admission(deadline).await?;
         self.refresh().await?;
         Ok(admission)
+    }
+
+    /// Waits for admission with a place in the driver, without keeping the place while another process has the admission
+    /// lock. Memory is as the records are then.
+    async fn admission_with(
+        &self,
+        mut place: Place,
+        deadline: Instant,
+    ) -> Result<(Place, Arc<FileLock>), Failure> {
+        loop {
+            match self.up_to_date(Instant::now()).await {
+                Ok(admission) => return Ok((place, admission)),
+                Err(Failure::Lock(LockError::Busy { .. })) if Instant::now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+            drop(place);
+            drop(self.locks.admission(deadline).await?);
+            place = self.calls.place(deadline).await?;
+        }
     }
 
     /// Waits for devices of the claim. The caller has its lock.

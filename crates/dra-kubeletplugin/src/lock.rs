@@ -101,6 +101,11 @@ pub(crate) async fn lock(
 }
 
 impl FileLock {
+    /// Whether the locked file is still the one of its name.
+    pub(crate) fn is_current(&self) -> Result<bool, LockError> {
+        self.0.is_current()
+    }
+
     /// Whether nobody else has a lock on any part of the file.
     pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
         self.0.is_free(Span::WHOLE)

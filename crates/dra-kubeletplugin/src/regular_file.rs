@@ -1,7 +1,7 @@
 //! Reads files that may turn out to be anything: to open a FIFO would wait for its writer.
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
@@ -15,11 +15,14 @@ use nix::libc;
 ///
 /// It cannot be read, or it is no regular file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let regular = |found: fs::Metadata| {
+        let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        if found.is_file() { Ok(found) } else { Err(other()) }
+    };
+    // Looked at before, since to open a device may do something; and after, since it may have been replaced.
+    regular(fs::metadata(path)?)?;
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-    }
+    let found = regular(file.metadata()?)?;
     let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
     file.read_to_end(&mut bytes)?;
     Ok(bytes)

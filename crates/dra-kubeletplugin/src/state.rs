@@ -141,20 +141,32 @@ pub async fn repair(location: &StateLocation) -> Result<Vec<SetAside>, StateErro
         Kind::for_driver(location.driver.as_str()).map_err(|error| StateError::Other(error.to_string()))?;
     let cdi = Directory::open(&location.cdi_root, kind)?;
     let damaged = claims::damaged_records(&data).map_err(|error| StateError::Other(error.to_string()))?;
-    let mut set_aside = Vec::new();
+    let (mut set_aside, mut all) = (Vec::new(), Ok(()));
     for record in damaged {
-        set_aside.push(put_aside(&data, &cdi, record).await?);
+        // One that fails keeps no other from it.
+        match put_aside(&data, &cdi, record).await {
+            Ok(put) => set_aside.extend(put),
+            Err(error) => all = Err(error),
+        }
     }
     // Also if there was nothing to do: an earlier repair may have died before it came to this.
     let told = claims::tell_of_change(&data, Instant::now() + PATIENCE).await;
     told.map_err(|error| StateError::Other(error.to_string()))?;
-    Ok(set_aside)
+    all.map(|()| set_aside)
 }
 
-async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Result<SetAside, StateError> {
+/// None if the record can be read by now: its claim was unprepared and prepared again meanwhile.
+async fn put_aside(
+    data: &Path,
+    cdi: &Directory,
+    record: DamagedRecord,
+) -> Result<Option<SetAside>, StateError> {
     let other = |error: &dyn std::fmt::Display| StateError::Other(format!("claim {}: {error}", record.claim));
     let deadline = Instant::now() + PATIENCE;
     let _held = claims::lock_claim(data, &record.claim, deadline).await.map_err(|error| other(&error))?;
+    if !record.is_still_damaged().map_err(|error| other(&error))? {
+        return Ok(None);
+    }
     let folder = data.join("damaged");
     let fail = |operation, path: &Path| {
         let path = path.to_owned();
@@ -176,7 +188,7 @@ async fn put_aside(data: &Path, cdi: &Directory, record: DamagedRecord) -> Resul
         });
         synced.map_err(fail("syncing folder", folder))?;
     }
-    Ok(SetAside { claim: record.claim, why: record.why, kept_at })
+    Ok(Some(SetAside { claim: record.claim, why: record.why, kept_at }))
 }
 
 /// A claim may have been put aside before.
@@ -220,5 +232,57 @@ mod tests {
         assert_eq!(fs::read_dir(&location.cdi_root).unwrap().count(), 1);
         assert_eq!((metadata.join("a").exists(), metadata.join("b").exists()), (false, true));
         assert_eq!(repair(&location).await.unwrap(), []);
+    }
+
+    /// While `repair` waits for the claim, the kubelet's unprepare heals it and a prepare makes a new record.
+    #[tokio::test]
+    async fn a_record_that_is_whole_again_once_its_claim_is_locked_is_left_alone() {
+        let node = tempfile::tempdir().unwrap();
+        let mut location = StateLocation::new("gpu.example.com".parse().unwrap());
+        location.kubelet_root = node.path().join("kubelet");
+        location.cdi_root = node.path().join("cdi");
+        let records = location.data().join("claims/boot");
+        fs::create_dir_all(&records).unwrap();
+        let path = records.join("a.json");
+        fs::write(&path, "cut").unwrap();
+        let cdi = Directory::open(&location.cdi_root, Kind::for_driver("gpu.example.com").unwrap()).unwrap();
+        let uid: crate::names::ClaimUid = "a".parse().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let held = claims::lock_claim(&location.data(), &uid, deadline).await.unwrap();
+        let (repaired, ()) = tokio::join!(repair(&location), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let payload = serde_json::json!({
+                "claim": {"namespace": "ns", "name": "a", "uid": "a"}, "allocation": {"results": [], "configs": []},
+            });
+            let record: claims::Record = serde_json::from_value(payload).unwrap();
+            fs::write(&path, record.encode().unwrap()).unwrap();
+            cdi.ensure(&dra_cdi::FileId::new("a").unwrap(), b"{}").unwrap();
+            drop(held);
+        });
+        assert!(
+            path.exists() && fs::read_dir(&location.cdi_root).unwrap().count() == 1,
+            "put aside: {repaired:?}"
+        );
+    }
+
+    /// One claim that is busy ends the repair, and running instances do not learn what was put aside before it.
+    #[tokio::test(start_paused = true)]
+    async fn one_claim_that_is_busy_keeps_no_other_from_its_repair() {
+        let node = tempfile::tempdir().unwrap();
+        let mut location = StateLocation::new("gpu.example.com".parse().unwrap());
+        location.kubelet_root = node.path().join("kubelet");
+        location.cdi_root = node.path().join("cdi");
+        let records = location.data().join("claims/boot");
+        fs::create_dir_all(&records).unwrap();
+        for uid in ["a", "b", "c"] {
+            fs::write(records.join(format!("{uid}.json")), "cut").unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let _held = claims::lock_claim(&location.data(), &"b".parse().unwrap(), deadline).await.unwrap();
+        fs::write(location.data().join("instances.lock"), "5\npid 1, pod x\n").unwrap();
+        let _ = repair(&location).await;
+        let note = fs::read_to_string(location.data().join("instances.lock")).unwrap();
+        assert!(!records.join("c.json").exists(), "the third was not looked at");
+        assert!(note.starts_with("6\n"), "instances were not told: {note:?}");
     }
 }

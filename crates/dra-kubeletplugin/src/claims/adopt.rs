@@ -22,7 +22,7 @@ impl<P: DriverPlugin> Claims<P> {
     /// Makes records of all claims that the driver knows and that have none. One that fails keeps no other from it.
     pub(super) async fn adopt_all(self: &Arc<Self>) -> Result<(), Failure> {
         let question = |plugin: Arc<P>| async move { plugin.adopt(Adopt::All).await };
-        let adopted = self.calls.ask("adopt", Instant::now() + TIMEOUT, question).await?;
+        let adopted = self.calls.ask_adopt(Instant::now() + TIMEOUT, question).await?;
         let mut all = Ok(());
         for claim in adopted {
             let recorded = self.adopt_unrecorded(claim.uid).await;
@@ -32,7 +32,10 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     async fn adopt_unrecorded(self: &Arc<Self>, uid: ClaimUid) -> Result<(), Failure> {
-        if !self.load(&uid).await?.has_no_devices() {
+        // One of an earlier boot holds its devices until it is undone, however long that takes.
+        let recorded =
+            !self.load(&uid).await?.has_no_devices() || !self.disk.load_older(&uid).await?.is_empty();
+        if recorded {
             return Ok(());
         }
         let deadline = Instant::now() + TIMEOUT;
@@ -57,7 +60,7 @@ impl<P: DriverPlugin> Claims<P> {
     ) -> Result<Option<Record>, Failure> {
         let wanted = claim.uid.clone();
         let question = |plugin: Arc<P>| async move { plugin.adopt(Adopt::Claim(&wanted)).await };
-        let adopted = self.calls.ask("adopt", deadline, question).await?;
+        let adopted = self.calls.ask_adopt(deadline, question).await?;
         let Some(adopted) = adopted.into_iter().find(|found| found.uid == claim.uid) else { return Ok(None) };
         // A driver that is giving back another share of a device should learn that this claim has one. It is recorded all
         // the same, or one call that hangs would keep all prepares waiting.
@@ -95,8 +98,13 @@ impl<P: DriverPlugin> Claims<P> {
         };
         tracing::info!(claim = %record.claim, "adopting a claim that another program has prepared");
         let _change = self.changes.read().await;
-        self.disk.write(record.clone()).await?;
-        self.memory().insert(&record, Phase::Prepared);
+        match self.disk.write(record.clone()).await {
+            Ok(()) => self.memory().insert(&record, Phase::Prepared),
+            Err(error) => {
+                self.remember_after_failure(Arc::clone(&self.disk.store), &record.claim.uid, None).await;
+                return Err(error);
+            }
+        }
         Ok(record)
     }
 }

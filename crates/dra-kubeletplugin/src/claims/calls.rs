@@ -28,6 +28,8 @@ pub(super) const BACKGROUND_PLACE: Duration = Duration::from_secs(30);
 pub(super) struct DriverCalls<P> {
     plugin: Arc<P>,
     places: Arc<Semaphore>,
+    /// Those of `adopt`: while it hangs, all other calls go on.
+    adopt_places: Arc<Semaphore>,
     max_parallel: usize,
     work: TaskTracker,
 }
@@ -36,14 +38,14 @@ pub(super) struct DriverCalls<P> {
 #[derive(Debug)]
 pub(super) struct Place {
     permit: Option<OwnedSemaphorePermit>,
-    /// For how long a call may keep it.
-    limit: Option<Duration>,
+    /// Until when a call may keep it.
+    until: Option<Instant>,
 }
 
 impl Place {
-    /// For a call that no caller waits for.
-    pub(super) fn of_background(self) -> Self {
-        Self { limit: Some(BACKGROUND_PLACE), ..self }
+    /// For a call that may keep it only until then, and goes on without.
+    pub(super) fn kept_until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
     }
 }
 
@@ -53,6 +55,7 @@ impl<P: Send + Sync + 'static> DriverCalls<P> {
         Self {
             plugin,
             places: Arc::new(Semaphore::new(max_parallel)),
+            adopt_places: Arc::new(Semaphore::new(max_parallel)),
             max_parallel,
             work: TaskTracker::new(),
         }
@@ -78,8 +81,12 @@ impl<P: Send + Sync + 'static> DriverCalls<P> {
 
     /// Waits for a place. The caller has all the locks that the call needs.
     pub(super) async fn place(&self, deadline: Instant) -> Result<Place, Failure> {
-        match timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Place { permit: Some(permit), limit: None }),
+        self.place_in(&self.places, deadline).await
+    }
+
+    async fn place_in(&self, places: &Arc<Semaphore>, deadline: Instant) -> Result<Place, Failure> {
+        match timeout_at(deadline, Arc::clone(places).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(Place { permit: Some(permit), until: None }),
             Ok(Err(_)) => Err(Failure::Stopping),
             Err(_) => Err(Failure::NoPlace { calls: self.max_parallel }),
         }
@@ -97,18 +104,13 @@ impl<P: Send + Sync + 'static> DriverCalls<P> {
         F: Future<Output = Result<T, crate::PluginError>> + Send + 'static,
     {
         let mut called = tokio::spawn(call(Arc::clone(&self.plugin)).in_current_span());
-        let done = match place.limit {
+        let done = match place.until {
             None => called.await,
-            Some(limit) => {
-                if let Ok(done) = timeout(limit, &mut called).await {
+            Some(until) => {
+                if let Ok(done) = timeout_at(until, &mut called).await {
                     done
                 } else {
-                    let seconds = limit.as_secs();
-                    tracing::warn!(
-                        call = name,
-                        seconds,
-                        "the driver is still at work; its place is free for others"
-                    );
+                    tracing::warn!(call = name, "the driver takes long; its place is free for other calls");
                     place.permit = None;
                     called.await
                 }
@@ -128,7 +130,34 @@ impl<P: Send + Sync + 'static> DriverCalls<P> {
         T: Send + 'static,
         F: Future<Output = Result<T, crate::PluginError>> + Send + 'static,
     {
-        let _place = self.place(deadline).await?;
+        let place = self.place(deadline).await?;
+        self.ask_at(place, name, question).await
+    }
+
+    /// Asks which claims another program has prepared.
+    pub(super) async fn ask_adopt<T, F>(
+        &self,
+        deadline: Instant,
+        question: impl FnOnce(Arc<P>) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, crate::PluginError>> + Send + 'static,
+    {
+        let place = self.place_in(&self.adopt_places, deadline).await?;
+        self.ask_at(place, "adopt", question).await
+    }
+
+    async fn ask_at<T, F>(
+        &self,
+        _place: Place,
+        name: &'static str,
+        question: impl FnOnce(Arc<P>) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, crate::PluginError>> + Send + 'static,
+    {
         let asked = tokio::spawn(question(Arc::clone(&self.plugin)).in_current_span());
         match timeout(QUESTION_TIMEOUT, AbortOnDropHandle::new(asked)).await {
             Ok(answer) => answer.map_err(|error| panicked(name, error))?.map_err(Failure::Driver),

@@ -8,12 +8,11 @@ use tokio::{
 };
 
 use super::{
-    Claims, Failure, NOBODY_WRITES_FOR, index::Held, locks::Held as ClaimLock, record::Record,
-    recover::Recovery, states::Phase, store::Found, undo::How,
+    Claims, Failure, NOBODY_WRITES_FOR, calls::BACKGROUND_PLACE, index::Held, locks::Held as ClaimLock,
+    record::Record, recover::Recovery, states::Phase, store::Found, undo::How,
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef},
-    error::BackgroundError,
     held::UnprepareReason,
     mutex::locked,
     names::ClaimUid,
@@ -60,7 +59,7 @@ impl GoneClocks {
         self.since.get(claim).map(|since| now - *since)
     }
 
-    fn forget(&mut self, claim: &ClaimUid) {
+    pub(super) fn forget(&mut self, claim: &ClaimUid) {
         self.since.remove(claim);
     }
 
@@ -106,9 +105,9 @@ impl<P: DriverPlugin> Claims<P> {
 
     async fn sweep_temps(&self) {
         let swept = self.disk.run(|store, cdi| {
-            store.sweep_leftovers(NOBODY_WRITES_FOR)?;
+            let records = store.sweep_leftovers(NOBODY_WRITES_FOR);
             cdi.sweep_temps(NOBODY_WRITES_FOR)?;
-            Ok(())
+            Ok(records?)
         });
         if let Err(error) = swept.await {
             tracing::warn!(%error, "what interrupted writes have left could not be removed");
@@ -119,16 +118,16 @@ impl<P: DriverPlugin> Claims<P> {
         let uids = match self.disk.run(|store, _| Ok(store.claims()?)).await {
             Ok(uids) => uids,
             Err(error) => {
-                let message = format!("the records cannot be listed, so no claim is collected: {error}");
-                return (self.tell)(BackgroundError::Recovery { message });
+                return self.told.failed("the records cannot be listed, so no claim is collected", &error);
             }
         };
         // Unprepared after all, by whichever instance.
         locked(&self.gone).since.retain(|uid, _| uids.contains(uid));
         for uid in uids {
-            if let Err(error) = self.collect(&uid, Instant::now() + WORK_TIMEOUT).await {
-                let message = format!("claim {uid}, whose object is gone, could not be collected: {error}");
-                (self.tell)(BackgroundError::Recovery { message });
+            let what = format!("claim {uid}, whose object is gone, could not be collected");
+            match self.collect(&uid, Instant::now() + WORK_TIMEOUT).await {
+                Ok(()) => self.told.done(&what),
+                Err(error) => self.told.failed(&what, &error),
             }
         }
     }
@@ -150,7 +149,7 @@ impl<P: DriverPlugin> Claims<P> {
         let judged = record.allocation.results.clone();
         let work = self.calls.work("unprepare", Arc::clone(self).collect_locked(held, uid.clone(), judged));
         // It goes on if it takes longer.
-        timeout_at(deadline, work).await.unwrap_or(Ok(()))
+        timeout_at(deadline, work).await.unwrap_or(Err(Failure::NotUndoneWithin(WORK_TIMEOUT)))
     }
 
     async fn collect_locked(
@@ -171,9 +170,9 @@ impl<P: DriverPlugin> Claims<P> {
         }
         let claim = record.claim.clone();
         tracing::info!(%claim, "collecting a claim whose object is gone");
-        let how = How { background: true, ..How::forget(UnprepareReason::Orphan, deadline) };
+        let place_until = Some(Instant::now() + BACKGROUND_PLACE);
+        let how = How { place_until, ..How::forget(UnprepareReason::Orphan, deadline) };
         self.undo(&self.of_this_boot(found), &claim, how).await?;
-        locked(&self.gone).forget(&uid);
         Ok(())
     }
 

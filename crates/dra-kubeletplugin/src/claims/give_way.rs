@@ -13,7 +13,10 @@ use std::{
 };
 
 use dra_resourceslice::DriverName;
-use tokio::{net::UnixStream, time::Instant};
+use tokio::{
+    net::UnixStream,
+    time::{Instant, timeout_at},
+};
 
 use crate::{file_threads, mutex::locked, paths::is_go_registration_socket_of};
 
@@ -97,7 +100,13 @@ impl Turns {
             match step {
                 Step::GoOn => return true,
                 Step::Ask => {
-                    if helper.lives().await {
+                    // The look at its sockets waits for a thread, and the disk may hang.
+                    let Ok(lives) =
+                        timeout_at(deadline.max(Instant::now() + ANSWERS_WITHIN), helper.lives()).await
+                    else {
+                        return false;
+                    };
+                    if lives {
                         tracing::debug!("a Go helper of this driver may be waiting: giving it a turn");
                         locked(&self.state).pause(Instant::now());
                     }

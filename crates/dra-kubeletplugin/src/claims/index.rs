@@ -90,6 +90,11 @@ impl Index {
         }
     }
 
+    /// Whether the claim holds a device.
+    pub(crate) fn holds_any(&self, claim: &ClaimUid) -> bool {
+        self.claims.get(claim).is_some_and(|devices| !devices.is_empty())
+    }
+
     /// Which other claims use the device; those with admin access only look on.
     pub(crate) fn others(&self, claim: &ClaimUid, device: &DeviceRef) -> Vec<ClaimRef> {
         let holds = self.devices.get(device).into_iter().flatten();

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Instance {
     number: AtomicU64,
     /// The start count at the last reading of the records that was done alone.
     read_alone_at: Mutex<Option<u64>>,
+    /// Whether it has logged that its lock file was replaced.
+    replaced: AtomicBool,
 }
 
 /// The start count before a reading of the records, if this process was alone.
@@ -51,7 +53,12 @@ impl Instance {
         let path = path(data);
         let mode = if pod_uid.is_some() { Mode::Shared } else { Mode::Exclusive };
         match lock(&path, Span::WHOLE, mode, deadline).await {
-            Ok(lock) => Ok(Self { lock, number: AtomicU64::default(), read_alone_at: Mutex::default() }),
+            Ok(lock) => Ok(Self {
+                lock,
+                number: AtomicU64::default(),
+                read_alone_at: Mutex::default(),
+                replaced: AtomicBool::default(),
+            }),
             Err(LockError::Busy { path }) => {
                 let text = regular_file::read_text(&path).unwrap_or_default();
                 let note = text.lines().nth(1).unwrap_or("it left no note").to_owned();
@@ -76,12 +83,21 @@ impl Instance {
 
     /// Whether no other instance lives. Holds for as long as the caller has the admission lock.
     pub(crate) fn is_alone(&self) -> Result<bool, LockError> {
-        self.lock.is_alone()
+        if self.lock.is_current()? {
+            return self.lock.is_alone();
+        }
+        if !self.replaced.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "instances.lock was removed while this instance runs, so it cannot tell whether it is alone: it reads all \
+                 records again for each claim until it is restarted"
+            );
+        }
+        Ok(false)
     }
 
     /// The other instances, as they are now. What cannot be read counts as one that lives: the caller takes more care then.
     pub(crate) fn neighbours(&self) -> Neighbours {
-        let alone = self.lock.is_alone().unwrap_or(false);
+        let alone = self.is_alone().unwrap_or(false);
         Neighbours { any: !alone, starts: self.starts().unwrap_or_default() }
     }
 
@@ -89,13 +105,13 @@ impl Instance {
     /// has the admission lock.
     pub(crate) fn trusts_memory(&self) -> Result<bool, LockError> {
         let read_at = *locked(&self.read_alone_at);
-        Ok(read_at.is_some() && self.lock.is_alone()? && read_at == Some(self.starts()?))
+        Ok(read_at.is_some() && self.is_alone()? && read_at == Some(self.starts()?))
     }
 
     /// What to ask before the records are read: another instance that ends meanwhile may have changed what was read
     /// already. The caller has the admission lock.
     pub(crate) fn before_reading(&self) -> Result<Reading, LockError> {
-        Ok(Reading(if self.lock.is_alone()? { Some(self.starts()?) } else { None }))
+        Ok(Reading(if self.is_alone()? { Some(self.starts()?) } else { None }))
     }
 
     /// Notes that the records have been read. The caller has had the admission lock since before that.

@@ -10,7 +10,8 @@ use std::{
 
 use crate::mutex::locked;
 
-type Table<K, V> = Arc<Mutex<HashMap<K, Arc<V>>>>;
+/// Each value with the number of those who are interested.
+type Table<K, V> = Arc<Mutex<HashMap<K, (Arc<V>, usize)>>>;
 
 /// The values that are wanted.
 pub(crate) struct Keyed<K: Eq + Hash, V> {
@@ -27,12 +28,14 @@ pub(crate) struct Interest<K: Eq + Hash, V> {
 impl<K: Eq + Hash + Clone, V: Default> Keyed<K, V> {
     /// Joins those who are interested in `key`.
     pub(crate) fn get(&self, key: &K) -> Interest<K, V> {
-        let value = Arc::clone(locked(&self.table).entry(key.clone()).or_default());
-        Interest { key: key.clone(), value, table: Arc::clone(&self.table) }
+        let mut table = locked(&self.table);
+        let (value, interested) = table.entry(key.clone()).or_default();
+        *interested += 1;
+        Interest { key: key.clone(), value: Arc::clone(value), table: Arc::clone(&self.table) }
     }
 
     #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         locked(&self.table).len()
     }
 }
@@ -54,9 +57,11 @@ impl<K: Eq + Hash, V> Deref for Interest<K, V> {
 impl<K: Eq + Hash, V> Drop for Interest<K, V> {
     fn drop(&mut self) {
         let mut table = locked(&self.table);
-        // The table and this interest: nobody else has any.
-        if Arc::strong_count(&self.value) == 2 {
-            table.remove(&self.key);
+        if let Some((_, interested)) = table.get_mut(&self.key) {
+            *interested -= 1;
+            if *interested == 0 {
+                table.remove(&self.key);
+            }
         }
     }
 }

@@ -71,9 +71,11 @@ impl Memory {
         }
         for store in older {
             for uid in store.claims()? {
-                // A damaged one holds nothing: nothing of its boot runs any more.
+                // A damaged one holds nothing: nothing of its boot runs any more. Nor does one of a claim that has devices in
+                // this boot.
                 if let Found::Stored { phase, record } | Found::Newer { phase, record: Some(record), .. } =
                     store.load(&uid)?
+                    && !memory.index.holds_any(&uid)
                 {
                     memory.insert(&record, phase);
                 }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
@@ -27,6 +27,7 @@ use crate::{
     claim::{AllocatedClaim, AllocatedDevice, ClaimRef, DeviceRef},
     held::UnprepareReason,
     lock::LockError,
+    mutex::locked,
     names::ClaimUid,
     plugin::{DriverPlugin, PrepareContext},
     prepared::Prepared,
@@ -34,6 +35,9 @@ use crate::{
 
 /// A claim that was fetched longer ago than this when something is decided by it is fetched again.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// For how long that may keep a place in the driver.
+const QUICK: Duration = Duration::from_secs(1);
 
 /// The right to work on a claim, and for whom.
 struct Turn {
@@ -109,7 +113,12 @@ impl<P: DriverPlugin> Claims<P> {
         let _waiting: DropGuard = abandoned.clone().drop_guard();
         let turn = Turn { deadlines, superseded, abandoned, former_cdi: Vec::new(), _held: held };
         let work = self.calls.work("prepare", Arc::clone(self).prepare_locked(turn, fetched));
-        self.answered(&calls, deadlines, work).await
+        let answer = self.answered(&calls, deadlines, work).await;
+        if answer.is_ok() {
+            // Whatever was seen before, it is not gone now.
+            locked(&self.gone).forget(&claim.uid);
+        }
+        answer
     }
 
     /// The outcome of work on a claim, or that the driver is still at it when the caller has to be answered.
@@ -195,7 +204,9 @@ impl<P: DriverPlugin> Claims<P> {
         let decided = on_prepare(stored.map(|(phase, record)| (phase, record.compare(claim.allocation()))));
         let reason = match (decided, stored) {
             (OnPrepare::Fresh, _) | (_, None) => None,
-            (OnPrepare::Replay, Some((_, record))) if self.is_current(turn, claim, record).await? => {
+            (OnPrepare::Replay, Some((_, record)))
+                if turn.wait(self.is_current(turn, claim, record)).await? =>
+            {
                 return Ok(Judged::Answer(self.replay((**record).clone()).await?));
             }
             (OnPrepare::Replay | OnPrepare::Complete, Some((_, record))) => {
@@ -211,8 +222,11 @@ impl<P: DriverPlugin> Claims<P> {
             turn.former_cdi = record.told_cdi(&self.kind);
             let then = if devices { Then::Prepare } else { Then::Forget };
             let how = How { then, ..How::forget(reason, turn.deadlines.wait) };
-            let undone = self.undo(&self.of_this_boot(found), claim.claim_ref(), how).await;
-            undone.map_err(|error| Failure::Undo(Box::new(error)))?;
+            let (stored, claim) = (self.of_this_boot(found), claim.claim_ref());
+            let wrapped = |error| Failure::Undo(Box::new(error));
+            let wait = async { self.undo_locks(&stored, claim, how).await.map_err(wrapped) };
+            let locks = turn.wait(wait).await?;
+            self.undo_with(&stored, claim, how, locks).await.map_err(wrapped)?;
         }
         if !devices {
             return Ok(Judged::Answer(Vec::new()));
@@ -261,27 +275,50 @@ impl<P: DriverPlugin> Claims<P> {
         let refs = judged.devices().iter().map(AllocatedDevice::device_ref);
         let deadline = turn.deadlines.wait;
         let _devices = turn.wait(self.lock_devices(judged.uid(), refs, deadline)).await?;
-        let mut place = turn.wait(self.calls.place(deadline)).await?;
-        if fetched.at.elapsed() > FRESH {
-            let claim = judged.claim_ref().clone();
-            *fetched = turn.wait(self.fetch(&claim, deadline.max(Instant::now() + FRESH))).await?;
-            if fetched.claim.allocation() != judged.allocation() {
-                return Ok(Tried::Changed);
-            }
+        let mut place = self.place_for(turn, fetched).await?;
+        if fetched.claim.allocation() != judged.allocation() {
+            return Ok(Tried::Changed);
         }
         if let Some(before) = over {
             return self.prepare_over(turn, judged, before, &mut place).await.map(Tried::Answer);
         }
-        match self.admit(turn, &judged).await {
-            Ok(record) => self.prepare_fresh(turn, judged, record, &mut place).await.map(Tried::Answer),
-            Err(Failure::Held(held)) => Ok(Tried::Held(held)),
-            Err(error) => Err(error),
+        let (mut place, admission) = turn.wait(self.admission_with(place, deadline)).await?;
+        let record = match self.admit(turn, &judged).await {
+            Ok(record) => record,
+            Err(Failure::Held(held)) => return Ok(Tried::Held(held)),
+            Err(error) => return Err(error),
+        };
+        drop(admission);
+        if turn.superseded.is_cancelled() {
+            // The driver has not been called, so there is nothing that it could undo.
+            let names = Some(record.vacated(&self.kind)).filter(Record::is_vacated);
+            self.forget(Arc::clone(&self.disk.store), judged.uid(), names).await?;
+            return Err(Failure::Superseded);
+        }
+        self.prepare_fresh(turn, judged, record, &mut place).await.map(Tried::Answer)
+    }
+
+    /// Waits for a place, with the claim as it is when the place comes. An API server that takes its time keeps no place
+    /// from others.
+    async fn place_for(&self, turn: &Turn, fetched: &mut Fetched) -> Result<Place, Failure> {
+        let (claim, deadline) = (fetched.claim.claim_ref().clone(), turn.deadlines.wait);
+        let limit = || deadline.max(Instant::now() + FRESH);
+        loop {
+            let place = turn.wait(self.calls.place(deadline)).await?;
+            if fetched.at.elapsed() <= FRESH {
+                return Ok(place);
+            }
+            if let Ok(again) = timeout(QUICK, turn.wait(self.fetch(&claim, limit()))).await {
+                *fetched = again?;
+                return Ok(place);
+            }
+            drop(place);
+            *fetched = turn.wait(self.fetch(&claim, limit())).await?;
         }
     }
 
-    /// Takes the claim's devices, durably, or says which claim has them.
+    /// Takes the claim's devices, durably, or says which claim has them. The caller has the admission lock.
     async fn admit(&self, turn: &Turn, claim: &AllocatedClaim) -> Result<Record, Failure> {
-        let _admission = turn.wait(self.up_to_date(turn.deadlines.wait)).await?;
         let _change = self.changes.read().await;
         let plugin = self.calls.plugin();
         let conflicts = |held: &DeviceRef, wanted: &DeviceRef| plugin.conflicts(held, wanted);
@@ -332,8 +369,14 @@ impl<P: DriverPlugin> Claims<P> {
         let record = Record { claim: claim.claim_ref().clone(), ..before };
         let journal = Journal::new(self.disk.clone(), record);
         let (prepared, record) = self.call_prepare(turn, claim.clone(), &journal, place).await;
-        let completed = self.complete(&claim, record, prepared?, Order::RecordFirst).await;
-        let record = completed.map_err(|(error, _)| error)?;
+        let record = match self.complete(&claim, record, prepared?, Order::RecordFirst).await {
+            Ok(record) => record,
+            Err((error, _)) => {
+                // The record may have been written.
+                self.remember_after_failure(Arc::clone(&self.disk.store), claim.uid(), None).await;
+                return Err(error);
+            }
+        };
         // From now on it is known what it holds, such as a share.
         let _change = self.changes.read().await;
         self.memory().insert(&record, Phase::Prepared);

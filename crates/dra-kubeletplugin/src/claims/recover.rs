@@ -1,10 +1,6 @@
 //! What a start does about what earlier processes left.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -15,9 +11,7 @@ use super::{
     store::Found,
     undo::{How, Then},
 };
-use crate::{
-    background::TellError, claim::ClaimRef, error::BackgroundError, names::ClaimUid, plugin::DriverPlugin,
-};
+use crate::{claim::ClaimRef, names::ClaimUid, plugin::DriverPlugin};
 
 /// How long undos of an earlier boot hold up prepares. One that takes longer goes on, and its record holds its devices.
 const HOLD_UP: Duration = Duration::from_secs(30);
@@ -47,47 +41,28 @@ pub(super) enum Recovery {
     Done,
 }
 
-/// Tells of errors that are tried again and again: of each once, and again when it is another one.
-struct Told {
-    tell: TellError,
-    last: HashMap<String, String>,
-}
-
-impl Told {
-    fn failed(&mut self, what: String, error: &Failure) {
-        // A call for the claim does what has to be done, or fails itself.
-        if matches!(error, Failure::Busy | Failure::StillRunning { .. }) {
-            return;
-        }
-        let error = error.to_string();
-        if self.last.get(&what) != Some(&error) {
-            (self.tell)(BackgroundError::Recovery { message: format!("{what}: {error}") });
-            self.last.insert(what, error);
-        }
-    }
+/// Whether a call for the claim is at work: it does what has to be done, or fails itself.
+fn is_at_work(error: &Failure) -> bool {
+    matches!(error, Failure::Busy | Failure::StillRunning { .. })
 }
 
 impl<P: DriverPlugin> Claims<P> {
     /// Undoes what an earlier boot left, then lets prepares in; makes CDI and metadata files what the records say. What
     /// fails is tried again every minute. Dropped, it begins nothing new; work that has begun goes on.
     pub(crate) async fn recover(self: Arc<Self>) {
-        let mut told = Told { tell: Arc::clone(&self.tell), last: HashMap::new() };
-        let mut undone = self.undo_older_boots(&mut told).await;
+        let mut undone = self.undo_older_boots().await;
         self.recovery.send_replace(Recovery::Adopting(None));
         while let Err(error) = self.adopt_all().await {
             self.recovery.send_replace(Recovery::Adopting(Some(error.to_string())));
-            told.failed(
-                "claims of another program cannot be adopted, so none are prepared".to_owned(),
-                &error,
-            );
+            self.told.failed("claims of another program cannot be adopted, so none are prepared", &error);
             sleep(ADOPT_AGAIN).await;
         }
         self.recovery.send_replace(Recovery::Done);
-        let mut healed = self.heal_files(&mut told).await;
+        let mut healed = self.heal_files().await;
         while !(undone && healed) {
             sleep(RETRY).await;
-            undone = undone || self.undo_older_boots(&mut told).await;
-            healed = healed || self.heal_files(&mut told).await;
+            undone = undone || self.undo_older_boots().await;
+            healed = healed || self.heal_files().await;
         }
     }
 
@@ -109,7 +84,7 @@ impl<P: DriverPlugin> Claims<P> {
     }
 
     /// Undoes all that earlier boots have left, each claim by itself. Says whether nothing is left.
-    async fn undo_older_boots(self: &Arc<Self>, told: &mut Told) -> bool {
+    async fn undo_older_boots(self: &Arc<Self>) -> bool {
         let limit = Instant::now() + HOLD_UP;
         let (mut done, mut claims) = (true, BTreeSet::new());
         for store in self.disk.older.clone() {
@@ -117,13 +92,13 @@ impl<P: DriverPlugin> Claims<P> {
                 Ok(uids) => claims.extend(uids),
                 Err(error) => {
                     done = false;
-                    told.failed("records of an earlier boot cannot be listed".to_owned(), &error);
+                    self.told.failed("records of an earlier boot cannot be listed", &error);
                 }
             }
         }
         let undo = |uid: &ClaimUid| {
             let (this, uid) = (Arc::clone(self), uid.clone());
-            async move { (this.undo_rebooted(&uid).await, uid) }
+            async move { (this.undo_rebooted(&uid, limit).await, uid) }
         };
         let mut left = claims.clone();
         let mut undos = stream::iter(claims.iter().map(undo)).buffer_unordered(AT_ONCE);
@@ -131,13 +106,16 @@ impl<P: DriverPlugin> Claims<P> {
             left.remove(&uid);
             if let Err(error) = undone {
                 done = false;
-                told.failed(format!("claim {uid} of an earlier boot could not be undone"), &error);
+                if is_at_work(&error) {
+                    continue;
+                }
+                self.told.failed(&format!("claim {uid} of an earlier boot could not be undone"), &error);
             }
         }
         drop(undos);
         for uid in &left {
             let error = Failure::NotUndoneWithin(HOLD_UP);
-            told.failed(format!("claim {uid} of an earlier boot could not be undone"), &error);
+            self.told.failed(&format!("claim {uid} of an earlier boot could not be undone"), &error);
         }
         for store in self.disk.older.clone() {
             // The next start tries again.
@@ -146,13 +124,13 @@ impl<P: DriverPlugin> Claims<P> {
         done && left.is_empty()
     }
 
-    async fn undo_rebooted(self: &Arc<Self>, uid: &ClaimUid) -> Result<(), Failure> {
+    async fn undo_rebooted(self: &Arc<Self>, uid: &ClaimUid, limit: Instant) -> Result<(), Failure> {
         let held = self.lock_claim(uid, Instant::now() + CLAIM_TIMEOUT).await?;
         let (this, claim) = (Arc::clone(self), ClaimRef::new("", "", uid.clone()));
         let work = async move {
             let _held = held;
-            let how =
-                How { background: true, then: Then::Prepare, ..How::reboot(Instant::now() + WORK_TIMEOUT) };
+            let deadline = Instant::now() + WORK_TIMEOUT;
+            let how = How { place_until: Some(limit), then: Then::Prepare, ..How::reboot(deadline) };
             this.undo_older(&claim, how).await
         };
         self.calls.work("unprepare", work).await.map(drop)
@@ -160,7 +138,7 @@ impl<P: DriverPlugin> Claims<P> {
 
     /// Writes CDI and metadata files that were removed, and removes those without a record: the kubelet does not prepare
     /// running pods again, so nothing else would. Each claim by itself. Says whether all is as recorded.
-    async fn heal_files(self: &Arc<Self>, told: &mut Told) -> bool {
+    async fn heal_files(self: &Arc<Self>) -> bool {
         let metadata = self.disk.metadata.clone();
         let list = self.disk.run(move |store, cdi| {
             let listed = cdi.list()?;
@@ -172,7 +150,7 @@ impl<P: DriverPlugin> Claims<P> {
         let (files, recorded) = match list.await {
             Ok(listed) => listed,
             Err(error) => {
-                told.failed("the files of prepared claims cannot be checked".to_owned(), &error);
+                self.told.failed("the files of prepared claims cannot be checked", &error);
                 return false;
             }
         };
@@ -183,7 +161,10 @@ impl<P: DriverPlugin> Claims<P> {
         for uid in recorded.iter().cloned().chain(stray) {
             if let Err(error) = self.heal(&uid).await {
                 healed = false;
-                told.failed(format!("the files of claim {uid} could not be repaired"), &error);
+                if is_at_work(&error) {
+                    continue;
+                }
+                self.told.failed(&format!("the files of claim {uid} could not be repaired"), &error);
             }
         }
         healed

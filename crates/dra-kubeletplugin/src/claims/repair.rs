@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     StoreError, instance,
     locks::{Held, Locks},
-    store::{FileRecords, Found, Records as _},
+    store::{FileRecords, Found, Records as _, read_record},
 };
 use crate::{lock::LockError, names::ClaimUid};
 
@@ -17,6 +17,14 @@ pub(crate) struct DamagedRecord {
     pub(crate) claim: ClaimUid,
     pub(crate) path: PathBuf,
     pub(crate) why: String,
+}
+
+impl DamagedRecord {
+    /// Whether the record is still there and cannot be read. The caller has the claim's lock.
+    pub(crate) fn is_still_damaged(&self) -> Result<bool, StoreError> {
+        let found = read_record(self.path.clone(), &self.claim, false)?;
+        Ok(matches!(found, Some(Found::Damaged { .. })))
+    }
 }
 
 /// Damaged records of all boots. Those of a later version are not damaged.

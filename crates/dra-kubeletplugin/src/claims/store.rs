@@ -24,6 +24,7 @@ pub(crate) use file::FileRecords;
 pub(crate) use listing::{Content, RecordFile, record_files};
 #[cfg(test)]
 pub(crate) use memory::MemoryRecords;
+pub(super) use reader::read_record;
 
 /// The records of one driver on one node. All methods block, also those of the stores.
 pub(crate) trait Records: Debug + Send + Sync {

@@ -91,11 +91,14 @@ impl<P: DriverPlugin> Claims<P> {
     /// lock.
     pub(super) async fn undo_older(&self, claim: &ClaimRef, how: How) -> Result<bool, Failure> {
         let older = self.disk.load_older(&claim.uid).await?;
+        let mut all = Ok(());
         for stored in &older {
             let undone = self.undo(stored, claim, how).await;
-            undone.map_err(|error| Failure::OlderBoot(Box::new(error)))?;
+            if let Err(error) = undone {
+                all = Err(Failure::OlderBoot(Box::new(error)));
+            }
         }
-        Ok(!older.is_empty())
+        all.map(|()| !older.is_empty())
     }
 
     /// What this boot has stored of the claim.

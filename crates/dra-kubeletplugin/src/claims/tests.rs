@@ -5,5 +5,6 @@ mod adoption;
 mod collection;
 mod ownership;
 mod recovery;
+mod reviewed;
 mod rig;
 mod waits;

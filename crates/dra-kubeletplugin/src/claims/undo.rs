@@ -10,6 +10,7 @@ use super::{
     board::RunningMark,
     calls::{Place, driver_point},
     file_id,
+    locks::Held,
     record::Record,
     states::{Phase, Undo},
     store::{Found, Store},
@@ -18,6 +19,7 @@ use super::{
 use crate::{
     claim::{AllocatedDevice, ClaimRef, DeviceRef},
     held::{HeldClaim, HeldDevice, UnprepareReason},
+    mutex::locked,
     names::ClaimUid,
     plugin::DriverPlugin,
 };
@@ -41,14 +43,22 @@ pub(super) struct How {
     pub(super) then: Then,
     /// Until when to wait for devices and a place.
     pub(super) deadline: Instant,
-    /// Whether no call of the kubelet waits for it.
-    pub(super) background: bool,
+    /// Until when its call counts against `max_parallel`, if no call of the kubelet waits for it.
+    pub(super) place_until: Option<Instant>,
+}
+
+/// What an undo holds: the devices and, if the driver is to be called, a place.
+#[derive(Debug)]
+pub(super) struct UndoLocks {
+    /// Kept until the record is gone: of two shares that end at once, the last must see that it is.
+    _devices: Vec<Held>,
+    place: Option<Place>,
 }
 
 impl How {
     /// For a claim that is over.
     pub(super) fn forget(reason: UnprepareReason, deadline: Instant) -> Self {
-        Self { reason, then: Then::Forget, deadline, background: false }
+        Self { reason, then: Then::Forget, deadline, place_until: None }
     }
 
     /// For a claim of an earlier boot.
@@ -60,18 +70,40 @@ impl How {
 impl<P: DriverPlugin> Claims<P> {
     /// Undoes what one boot has of a claim, and frees its devices. The caller has the claim's lock.
     pub(super) async fn undo(&self, stored: &Stored, claim: &ClaimRef, how: How) -> Result<(), Failure> {
+        let locks = self.undo_locks(stored, claim, how).await?;
+        self.undo_with(stored, claim, how, locks).await
+    }
+
+    /// Waits for what an undo needs. Dropped, nothing has been done.
+    pub(super) async fn undo_locks(
+        &self,
+        stored: &Stored,
+        claim: &ClaimRef,
+        how: How,
+    ) -> Result<UndoLocks, Failure> {
         let results = stored.record().map(|record| &*record.allocation.results).unwrap_or_default();
         let refs = results.iter().map(AllocatedDevice::device_ref);
-        // Kept until the record is gone: of two shares that end at once, the last must see that it is.
-        let _devices = self.lock_devices(&claim.uid, refs, how.deadline).await?;
-        let mut place = match stored.undo_call() {
-            None => None,
-            Some(_) if how.background => Some(self.calls.place(how.deadline).await?.of_background()),
-            Some(_) => Some(self.calls.place(how.deadline).await?),
+        let devices = self.lock_devices(&claim.uid, refs, how.deadline).await?;
+        let place = if stored.undo_call().is_some() {
+            let place = self.calls.place(how.deadline).await?;
+            // The driver has to know of all others that hold a share. None joins or leaves while the devices are locked.
+            let (place, _admission) = self.admission_with(place, how.deadline).await?;
+            Some(place.kept_until(how.place_until))
+        } else {
+            None
         };
-        // The driver has to know of all others that hold a share. None joins or leaves while the devices are locked.
-        self.up_to_date(how.deadline).await?;
-        self.undo_locked(stored, claim, how, place.as_mut()).await
+        Ok(UndoLocks { _devices: devices, place })
+    }
+
+    /// Undoes what is stored with what [`undo_locks`](Self::undo_locks) has waited for.
+    pub(super) async fn undo_with(
+        &self,
+        stored: &Stored,
+        claim: &ClaimRef,
+        how: How,
+        mut locks: UndoLocks,
+    ) -> Result<(), Failure> {
+        self.undo_locked(stored, claim, how, locks.place.as_mut()).await
     }
 
     /// The same for a caller that has the devices, and a place if the driver is to be called.
@@ -85,6 +117,11 @@ impl<P: DriverPlugin> Claims<P> {
         let uid = &claim.uid;
         if let Found::Damaged { path, why } = &stored.found {
             tracing::warn!(%claim, path = %path.display(), why, "undoing a claim whose record is damaged");
+        }
+        if stored.older && !self.load(uid).await?.has_no_devices() {
+            // The claim has been prepared in this boot, and nothing of the other one runs any more.
+            let (store, uid) = (Arc::clone(&stored.store), uid.clone());
+            return self.disk.run(move |_, _| Ok(store.remove(&uid)?)).await;
         }
         if stored.is_unmarked() {
             self.mark_unpreparing(uid).await?;
@@ -209,6 +246,7 @@ impl<P: DriverPlugin> Claims<P> {
             Ok(Found::Stored { phase, record }) if record.is_vacated() => {
                 self.remember(uid, Some((phase, *record)));
             }
+            Ok(Found::Stored { phase, record }) => self.memory().insert(&record, phase),
             // What is there, or may be there, goes on holding the devices.
             _ => {
                 if let Some(file) = foreign_cdi {
@@ -225,6 +263,8 @@ impl<P: DriverPlugin> Claims<P> {
         if let Some((phase, rest)) = rest {
             memory.insert(&rest, phase);
         }
+        drop(memory);
+        locked(&self.gone).forget(uid);
         self.status.clear(uid);
     }
 }

@@ -9,7 +9,7 @@ use crate::{names::ClaimUid, regular_file};
 
 /// Reads the record at `path`; none if there is no such file. What cannot be read for reasons of its own is damaged: a
 /// bad sector, a folder or a FIFO under its name. What the machine refuses is an error, as another try may succeed.
-pub(super) fn read_record(
+pub(in crate::claims) fn read_record(
     path: PathBuf,
     uid: &ClaimUid,
     unpreparing: bool,

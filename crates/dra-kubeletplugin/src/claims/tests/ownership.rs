@@ -161,6 +161,7 @@ async fn a_device_is_free_once_its_record_is_gone_though_the_sync_failed() {
     prepare(&claims, &one).await.unwrap();
     *locked(&rig.hooks.fail_after_remove) = true;
     claims.unprepare(one.clone(), soon()).await.unwrap_err();
+    assert_eq!(claims.counts(), crate::claims::ClaimCounts::default());
     *locked(&rig.hooks.fail_after_remove) = false;
     prepare(&claims, &two).await.unwrap();
 }

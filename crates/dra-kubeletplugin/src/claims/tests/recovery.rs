@@ -42,7 +42,8 @@ async fn a_listing_of_an_earlier_boot_that_fails_is_tried_again() {
     rig.hooks.failing_lists.store(2, Ordering::SeqCst);
     claims.recover().await;
     assert_eq!(driver.log(), ["prepare one", "unprepare one Reboot"]);
-    assert_eq!(locked(&rig.told).len(), 1, "once, though it was tried twice: {:?}", locked(&rig.told));
+    let told = locked(&rig.told).clone();
+    assert_eq!(told.len(), 1, "once, though it was tried twice: {:?}", told);
 }
 
 #[tokio::test(start_paused = true)]

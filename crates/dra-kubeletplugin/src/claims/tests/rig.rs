@@ -44,6 +44,7 @@ pub(super) struct Rig {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     pub(super) told: Arc<Mutex<Vec<String>>>,
     pub(super) hooks: Arc<Hooks>,
+    pub(super) api_hangs: Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// One instance to be started.
@@ -63,7 +64,13 @@ impl Rig {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("data")).unwrap();
-        Self { folder, objects: Arc::default(), told: Arc::default(), hooks: Arc::default() }
+        Self {
+            folder,
+            objects: Arc::default(),
+            told: Arc::default(),
+            hooks: Arc::default(),
+            api_hangs: Arc::default(),
+        }
     }
 
     pub(super) fn data(&self) -> PathBuf {
@@ -131,6 +138,7 @@ impl Rig {
 
     fn client(&self) -> kube::Client {
         let objects = Arc::clone(&self.objects);
+        let hangs = Arc::clone(&self.api_hangs);
         let service = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
             let name = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -141,7 +149,11 @@ impl Rig {
                 locked(&objects).get(&name).cloned()
             };
             let (code, object) = found.map_or_else(|| (404, not_found()), |object| (200, object));
+            let hangs = hangs.load(Ordering::SeqCst);
             async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
                 let response = Response::builder().status(code).header("content-type", "application/json");
                 Ok::<_, io::Error>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
             }
