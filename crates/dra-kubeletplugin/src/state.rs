@@ -281,8 +281,8 @@ mod tests {
         let _held = claims::lock_claim(&location.data(), &"b".parse().unwrap(), deadline).await.unwrap();
         fs::write(location.data().join("instances.lock"), "5\npid 1, pod x\n").unwrap();
         let _ = repair(&location).await;
-        let note = fs::read_to_string(location.data().join("instances.lock")).unwrap();
+        let text = fs::read_to_string(location.data().join("instances.lock")).unwrap();
         assert!(!records.join("c.json").exists(), "the third was not looked at");
-        assert!(note.starts_with("6\n"), "instances were not told: {note:?}");
+        assert!(text.starts_with("6\n"), "instances did not learn of it: {text:?}");
     }
 }

@@ -190,7 +190,7 @@ mod tests {
         let all = books.claims(Adopt::All).await.unwrap();
         assert_eq!(uids(&all), [A, B]);
         let gpu = DeviceRef::new("node-1".parse().unwrap(), "gpu-0".parse().unwrap());
-        assert_eq!((all[0].devices.as_slice(), all[1].devices.as_slice()), (&[gpu][..], &[][..]));
+        assert_eq!((all[0].devices.as_slice(), all[1].devices.as_slice()), (&[gpu.into()][..], &[][..]));
         let file = all[0].cdi_file.as_ref().unwrap().as_str();
         assert_eq!(file, format!("k8s.gpu.example.com-claim_{A}.yaml"));
         let one = books.claims(Adopt::Claim(&B.parse().unwrap())).await.unwrap();

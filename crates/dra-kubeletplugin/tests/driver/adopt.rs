@@ -89,7 +89,7 @@ async fn a_claim_that_the_other_program_prepared_after_our_start_is_adopted_when
     driver.find_in_old_books(in_old_books(&older, "gpu-older"));
     rig.unprepare_one(&old).await.unwrap();
     rig.prepare_one(&older).await.unwrap();
-    assert_eq!(driver.log(), ["unprepare : gpu-old (Unprepare)", "prepare older: gpu-older"]);
+    assert_eq!(driver.log(), ["unprepare old: gpu-old (Unprepare)", "prepare older: gpu-older"]);
 }
 
 #[tokio::test]

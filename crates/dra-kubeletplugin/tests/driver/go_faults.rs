@@ -22,7 +22,7 @@ fn gpu(name: &str) -> Device {
 
 /// Writes to slices since the log was emptied.
 fn writes(rig: &Rig, verbs: &[Verb]) -> usize {
-    rig.api.count(&Matcher::any().verbs(verbs.iter().copied()).resource("resourceslices"))
+    rig.api.count(&Matcher::any().verbs(verbs.iter().copied()).resource("resourceslices").dry_run(false))
 }
 
 /// The helper cannot listen for names of 28, of 53, and of 37 letters or more.
@@ -163,7 +163,7 @@ async fn go_fault_7_a_conflict_in_the_middle_of_an_update_of_many_slices_costs_o
     rig.api.clear_calls();
     rig.api.fail_times(
         2,
-        Matcher::any().verb(Verb::Update).resource("resourceslices"),
+        Matcher::any().verb(Verb::Update).resource("resourceslices").dry_run(false),
         ApiStatus::conflict("somebody"),
     );
     let after = soon("published", handle.publish(wish(2)).published()).await.unwrap();

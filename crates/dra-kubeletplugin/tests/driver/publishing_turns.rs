@@ -207,6 +207,7 @@ async fn a_hand_over_between_two_of_many_writes_leaves_nothing_half_done() {
     let new = node.start("new").await;
     node.writers.take();
     let writes = Matcher::any().verbs([Verb::Create, Verb::Update, Verb::Delete]).resource("resourceslices");
+    let writes = writes.dry_run(false);
     let _slow = node.rig.api.delay(writes, Duration::from_millis(400));
     let _superseded = old.publish(slices(10, 1));
     eventually("the first write", || node.writers.count("old") > 0).await;

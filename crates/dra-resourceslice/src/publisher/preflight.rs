@@ -24,6 +24,9 @@ impl Task {
             if !(plan.hides_pool && sketch.is_new || asks(sketch, depends_on, &self.learned)) {
                 continue;
             }
+            if self.interrupted() {
+                return Some(Round::Again);
+            }
             let write = step.write();
             let (Write::Create(slice) | Write::Update(slice)) = &write else { continue };
             match self.api.dry_run(slice).await.map(ObservedSlice::of) {

@@ -35,6 +35,8 @@ pub struct Call {
     pub field_selector: String,
     /// Field manager that the client named.
     pub field_manager: String,
+    /// Whether it was to change nothing (`dryRun=All`).
+    pub dry_run: bool,
     /// HTTP code of the answer; `None` while there is none, or when the connection was cut.
     pub answer: Option<u16>,
 }
@@ -53,6 +55,7 @@ pub struct Matcher {
     namespace: Option<String>,
     name: Option<String>,
     status: Option<bool>,
+    dry_run: Option<bool>,
 }
 
 impl Matcher {
@@ -103,6 +106,13 @@ impl Matcher {
         self
     }
 
+    /// Only dry runs, or only others.
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = Some(dry_run);
+        self
+    }
+
     /// Whether a call is picked.
     #[must_use]
     pub fn matches(&self, call: &Call) -> bool {
@@ -111,6 +121,7 @@ impl Matcher {
             && self.namespace.as_ref().is_none_or(|wanted| Some(wanted) == call.namespace.as_ref())
             && self.name.as_ref().is_none_or(|wanted| Some(wanted) == call.name.as_ref())
             && self.status.is_none_or(|wanted| wanted == call.status)
+            && self.dry_run.is_none_or(|wanted| wanted == call.dry_run)
     }
 }
 
@@ -127,6 +138,7 @@ mod tests {
             status: false,
             field_selector: String::new(),
             field_manager: String::new(),
+            dry_run: false,
             answer: None,
         }
     }
@@ -141,5 +153,6 @@ mod tests {
         assert!(!Matcher::any().name("b").matches(&create));
         assert!(!Matcher::any().namespace("default").matches(&create));
         assert!(!Matcher::any().status(true).matches(&create));
+        assert!(!Matcher::any().dry_run(true).matches(&create));
     }
 }

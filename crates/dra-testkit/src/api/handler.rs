@@ -139,6 +139,7 @@ fn describe(request: &ApiRequest, payload: Option<&Payload>) -> Call {
         status: request.status,
         field_selector: request.query.field_selector.clone(),
         field_manager: request.query.field_manager.clone(),
+        dry_run: request.query.dry_run,
         answer: None,
     }
 }

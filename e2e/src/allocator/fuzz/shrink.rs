@@ -95,13 +95,13 @@ fn without(value: &Value, path: &str) -> Option<Value> {
     let mut value = value.clone();
     let (parent, last) = path.rsplit_once('/')?;
     match value.pointer_mut(parent)? {
-        Value::Array(list) => {
+        Value::Array(items) => {
             let index: usize = last.parse().ok()?;
-            let is_last_alternative = parent.ends_with("/firstAvailable") && list.len() == 1;
-            if index >= list.len() || is_last_alternative {
+            let is_last_alternative = parent.ends_with("/firstAvailable") && items.len() == 1;
+            if index >= items.len() || is_last_alternative {
                 return None;
             }
-            list.remove(index);
+            items.remove(index);
         }
         Value::Object(fields) => {
             fields.remove(&last.replace("~1", "/").replace("~0", "~"))?;

@@ -58,7 +58,10 @@ impl Checkpoint {
             let device = |result: &AllocatedDevice| {
                 let device = AdoptedDevice::from(result.device_ref().clone());
                 let device = device.admin_access(result.admin_access());
-                result.share_id().map_or(device.clone(), |share| device.share(share))
+                match result.share_id() {
+                    Some(share) => device.share(share),
+                    None => device,
+                }
             };
             let adopted = AdoptedClaim::new(uid.clone(), results.iter().map(device), 0);
             if *named { adopted.named(&*claim.namespace, &*claim.name) } else { adopted }

@@ -48,7 +48,7 @@ async fn a_hung_adopt_is_named_asked_again_and_keeps_no_recorded_claim_from_its_
     assert!(error.contains("(adopt: the driver has not answered adopt within 30 s)"), "{error}");
     assert_eq!(driver.log().iter().filter(|line| *line == "adopt").count(), 2, "{:?}", driver.log());
     let told = locked(&rig.told).clone();
-    assert_eq!(told.len(), 1, "{:?}", told);
+    assert_eq!(told.len(), 1, "{told:?}");
     gate.add_permits(100);
     recovery.await.unwrap();
     prepare(&claims, &two).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_failing_adopt_is_an_error_of_its_own_and_is_told_once() {
     let error = prepare(&claims, &one).await.unwrap_err().to_string();
     assert!(error.contains("(adopt: as told)") && !error.contains("boot"), "{error}");
     let told = locked(&rig.told).clone();
-    assert_eq!(told.len(), 1, "{:?}", told);
+    assert_eq!(told.len(), 1, "{told:?}");
     driver.fail_no_more();
     recovery.await.unwrap();
     prepare(&claims, &one).await.unwrap();

@@ -43,7 +43,7 @@ async fn a_listing_of_an_earlier_boot_that_fails_is_tried_again() {
     claims.recover().await;
     assert_eq!(driver.log(), ["prepare one", "unprepare one Reboot"]);
     let told = locked(&rig.told).clone();
-    assert_eq!(told.len(), 1, "once, though it was tried twice: {:?}", told);
+    assert_eq!(told.len(), 1, "once, though it was tried twice: {told:?}");
 }
 
 #[tokio::test(start_paused = true)]

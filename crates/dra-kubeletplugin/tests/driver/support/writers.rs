@@ -24,7 +24,9 @@ impl Writers {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (writers, client) = (writers.clone(), client.clone());
             async move {
-                let _write = (request.method() != Method::GET).then(|| writers.begin(name, request.method()));
+                let dry = request.uri().query().is_some_and(|query| query.contains("dryRun=All"));
+                let writes = request.method() != Method::GET && !dry;
+                let _write = writes.then(|| writers.begin(name, request.method()));
                 client.send(request).await
             }
         });

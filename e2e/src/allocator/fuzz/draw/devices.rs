@@ -81,7 +81,7 @@ impl Draw {
         let mut consumption = Vec::new();
         let all = self.percent(20);
         for set in ["s", "t"] {
-            if !all && !(set == "s" || self.percent(10)) {
+            if !(all || set == "s" || self.percent(10)) {
                 continue;
             }
             let mut counters = json!({"c": {"value": self.pick(&["1", "2", "3", "4", "500m"])}});
