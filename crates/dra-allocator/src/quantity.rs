@@ -61,9 +61,24 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text)?.0)
 }
 
+/// The same without the cap that Kubernetes puts on long numbers: the API server's validation of request policies refuses
+/// such numbers (seen with 1.37).
+#[must_use]
+pub fn uncapped_nanos(text: &str) -> Option<i128> {
+    let (nanos, _, _) = parse_uncapped(text)?;
+    Some(nanos)
+}
+
 /// The value in billionths, and how it was written. Finer values round away from zero. Kubernetes caps values at 2^63 - 1,
 /// but for decimal ones of few digits, such as `16E` (`ParseQuantity`).
 fn parse(text: &str) -> Option<(i128, Format)> {
+    let (nanos, format, digits) = parse_uncapped(text)?;
+    let capped = format == Format::Binary || digits > UNCAPPED_DIGITS;
+    Some((if capped { nanos.clamp(-MAX_NANOS, MAX_NANOS) } else { nanos }, format))
+}
+
+/// With the count of its digits.
+fn parse_uncapped(text: &str) -> Option<(i128, Format, usize)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
@@ -74,12 +89,9 @@ fn parse(text: &str) -> Option<(i128, Format)> {
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
     let decimals = i32::try_from(fraction.len()).ok()?;
     let (factor, power, format) = unit(suffix)?;
-    let mut nanos = scale(mantissa.checked_mul(factor)?, power.checked_sub(decimals)?.checked_add(9)?)?;
+    let nanos = scale(mantissa.checked_mul(factor)?, power.checked_sub(decimals)?.checked_add(9)?)?;
     let digits = whole.trim_start_matches('0').len() + fraction.len();
-    if format == Format::Binary || digits > UNCAPPED_DIGITS {
-        nanos = nanos.min(MAX_NANOS);
-    }
-    Some((if text.starts_with('-') { -nanos } else { nanos }, format))
+    Some((if text.starts_with('-') { -nanos } else { nanos }, format, digits))
 }
 
 /// A suffix as factor × 10^power.

@@ -79,12 +79,6 @@ impl PoolWish {
         devices.filter_map(|device| why(device).map(|feature| (device.name.clone(), feature))).collect()
     }
 
-    /// The features without which some device must not be published.
-    pub(crate) fn depends_on(&self) -> Features {
-        let has = |feature: &Feature| self.content.devices().any(|device| device.depends_on(*feature));
-        Feature::GATED.into_iter().filter(has).collect()
-    }
-
     /// Without the devices that must not be published as the API server drops their fields, and without counters where
     /// it drops those: it would store slices with nothing in them.
     pub(crate) fn without_left_out(mut self) -> Self {

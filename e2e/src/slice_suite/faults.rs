@@ -29,7 +29,8 @@ fn status(code: u16) -> ApiStatus {
 
 /// How many writes the stand-in was asked for.
 fn writes(api: &ApiServer) -> usize {
-    api.count(&Matcher::any().verbs([Verb::Create, Verb::Update, Verb::Delete]).resource("resourceslices"))
+    let writes = Matcher::any().verbs([Verb::Create, Verb::Update, Verb::Delete]).resource("resourceslices");
+    api.count(&writes.dry_run(false))
 }
 
 /// Waits until a wish is published, and says how long that took.
@@ -75,7 +76,7 @@ async fn a_write_that_fails_a_few_times_is_done_in_the_end() {
             let rig = rig(&api);
             published(&mut rig.publisher.publish(wish(3, 0)), SECOND).await;
             api.clear_calls();
-            api.fail_times(3, Matcher::any().verb(verb), status(code));
+            api.fail_times(3, Matcher::any().verb(verb).dry_run(false), status(code));
             // Creates one slice, or updates all of them, or deletes one.
             let wish = match verb {
                 Verb::Create => wish(4, 0),

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{
     Claims, Failure, NOBODY_WRITES_FOR, calls::BACKGROUND_PLACE, index::Held, locks::Held as ClaimLock,
-    record::Record, recover::Recovery, states::Phase, store::Found, undo::How,
+    lookup::Gone, record::Record, recover::Recovery, states::Phase, store::Found, undo::How, undo::Then,
 };
 use crate::{
     claim::{AllocatedDevice, ClaimRef},
@@ -140,14 +140,15 @@ impl<P: DriverPlugin> Claims<P> {
             Found::Nothing => return self.release_phantom(uid).await,
             Found::Newer { .. } | Found::Damaged { .. } => return Ok(()),
         };
-        if !self.lookup.is_gone(&record.claim, &record.allocation.results).await {
+        let Some(gone) = self.lookup.gone(&record.claim, &record.allocation.results).await else {
             locked(&self.gone).forget(uid);
             return Ok(());
-        }
+        };
         // A call at work on it knows more.
         let Ok(held) = self.locks.claim(uid, Instant::now()).await else { return Ok(()) };
         let judged = record.allocation.results.clone();
-        let work = self.calls.work("unprepare", Arc::clone(self).collect_locked(held, uid.clone(), judged));
+        let work =
+            self.calls.work("unprepare", Arc::clone(self).collect_locked(held, uid.clone(), gone, judged));
         // It goes on if it takes longer.
         timeout_at(deadline, work).await.unwrap_or(Err(Failure::NotUndoneWithin(WORK_TIMEOUT)))
     }
@@ -156,6 +157,7 @@ impl<P: DriverPlugin> Claims<P> {
         self: Arc<Self>,
         _held: ClaimLock,
         uid: ClaimUid,
+        gone: Gone,
         judged: Vec<AllocatedDevice>,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + WORK_TIMEOUT;
@@ -171,7 +173,9 @@ impl<P: DriverPlugin> Claims<P> {
         let claim = record.claim.clone();
         tracing::info!(%claim, "collecting a claim whose object is gone");
         let place_until = Some(Instant::now() + BACKGROUND_PLACE);
-        let how = How { place_until, ..How::forget(UnprepareReason::Orphan, deadline) };
+        // The kubelet may go on asking for the names of a claim that is prepared here again.
+        let then = if gone == Gone::Devices { Then::Prepare } else { Then::Forget };
+        let how = How { place_until, then, ..How::forget(UnprepareReason::Orphan, deadline) };
         self.undo(&self.of_this_boot(found), &claim, how).await?;
         Ok(())
     }

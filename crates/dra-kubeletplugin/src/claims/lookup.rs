@@ -44,6 +44,15 @@ pub(crate) struct Fetched {
     pub(crate) at: Instant,
 }
 
+/// What is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The claim.
+    Claim,
+    /// The devices: the claim may come back for others.
+    Devices,
+}
+
 /// Why there is no claim to prepare.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
@@ -114,19 +123,18 @@ impl Lookup {
     /// Whether the claim is over here: it does not exist any more, or it has none of the devices that are recorded for it. Only
     /// a clear answer of an API server that knows this node counts: one that was restored from an empty store knows
     /// nothing, and everything still runs.
-    pub(crate) async fn is_gone(&self, claim: &ClaimRef, recorded: &[AllocatedDevice]) -> bool {
-        if check_names(claim).is_err() {
-            return false;
-        }
+    pub(crate) async fn gone(&self, claim: &ClaimRef, recorded: &[AllocatedDevice]) -> Option<Gone> {
+        check_names(claim).ok()?;
         let gone = match self.get(claim, Instant::now() + GET_LIMIT).await {
             Ok(received) if received.uid() == Some(claim.uid.as_str()) => {
-                !recorded.is_empty() && !received.has_any_of(&self.driver, recorded)
+                let elsewhere = !recorded.is_empty() && !received.has_any_of(&self.driver, recorded);
+                elsewhere.then_some(Gone::Devices)
             }
-            Ok(received) => received.uid().is_some(),
-            Err(Try::Final(LookupError::NotFound)) => true,
-            Err(_) => false,
+            Ok(received) => received.uid().map(|_| Gone::Claim),
+            Err(Try::Final(LookupError::NotFound)) => Some(Gone::Claim),
+            Err(_) => None,
         };
-        gone && self.knows_node().await
+        if gone.is_some() && self.knows_node().await { gone } else { None }
     }
 
     async fn knows_node(&self) -> bool {

@@ -366,10 +366,12 @@ impl<P: DriverPlugin> Claims<P> {
         before: Record,
         place: &mut Place,
     ) -> Result<Vec<AnsweredDevice>, Failure> {
+        // What another program has prepared has no files of ours that a container could be using.
+        let order = if before.adopted { Order::FilesFirst } else { Order::RecordFirst };
         let record = Record { claim: claim.claim_ref().clone(), ..before };
         let journal = Journal::new(self.disk.clone(), record);
         let (prepared, record) = self.call_prepare(turn, claim.clone(), &journal, place).await;
-        let record = match self.complete(&claim, record, prepared?, Order::RecordFirst).await {
+        let record = match self.complete(&claim, record, prepared?, order).await {
             Ok(record) => record,
             Err((error, _)) => {
                 // The record may have been written.

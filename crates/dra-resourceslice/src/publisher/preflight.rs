@@ -3,8 +3,7 @@
 
 use super::{learned::Learned, pool_task::PoolTask, sync::Round, task::Task};
 use crate::{
-    PoolName, PublishError, Write,
-    features::{self, Features},
+    PoolName, PublishError, Write, features,
     observed::ObservedSlice,
     plan::{Draft, Sketch, Step},
 };
@@ -17,11 +16,10 @@ impl Task {
         name: &PoolName,
         pool: &mut PoolTask,
         plan: &Draft,
-        depends_on: &Features,
     ) -> Option<Round> {
         for step in &plan.steps {
             let (Step::Create(sketch) | Step::Update(sketch)) = step else { continue };
-            if !(plan.hides_pool && sketch.is_new || asks(sketch, depends_on, &self.learned)) {
+            if !(plan.hides_pool && sketch.is_new || asks(sketch, &self.learned)) {
                 continue;
             }
             if self.interrupted() {
@@ -44,11 +42,10 @@ impl Task {
     }
 }
 
-/// Whether a write would tell too late that the API server drops a feature. What a slice has already is kept.
-fn asks(sketch: &Sketch, depends_on: &Features, learned: &Learned) -> bool {
-    let open: Features =
-        (depends_on - &sketch.before).into_iter().filter(|feature| !learned.is_known(*feature)).collect();
-    !open.is_empty() && !features::used(&sketch.slice().spec).is_disjoint(&open)
+/// Whether it is not known if the API server drops a feature that the write would bring: a write that only shows that it
+/// does would have to be corrected, and a restart would write. What a slice has already is kept.
+fn asks(sketch: &Sketch, learned: &Learned) -> bool {
+    (&features::used(&sketch.slice().spec) - &sketch.before).iter().any(|feature| !learned.is_known(*feature))
 }
 
 /// Whether a dry run was refused as such: an admission webhook has side effects and would be asked. The text is that of

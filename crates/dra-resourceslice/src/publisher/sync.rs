@@ -95,7 +95,6 @@ impl Task {
             pool.rest();
             return Round::Done;
         };
-        let depends_on = wish.depends_on();
         let plan = draft(wish, self.cache.pool(name.as_str()));
         if plan.steps.is_empty() {
             if let Some(error) = pool.settle(name, plan.reduced, &dropped, Instant::now()) {
@@ -106,7 +105,7 @@ impl Task {
         if plan.needs_fresh_list && !self.gate_in_force.is_standby() && !std::mem::replace(listed, true) {
             return self.list_again(pool).await;
         }
-        self.carry_out(name, pool, plan, &depends_on).await
+        self.carry_out(name, pool, plan).await
     }
 
     /// Deletes a pool that is not wished for.
@@ -117,7 +116,7 @@ impl Task {
             return Round::Done;
         }
         let generation = pool.status.generation;
-        self.carry_out(name, pool, Draft { generation, ..Draft::of(steps) }, &Features::new()).await
+        self.carry_out(name, pool, Draft { generation, ..Draft::of(steps) }).await
     }
 
     async fn list_again(&mut self, pool: &mut PoolTask) -> Round {
@@ -131,13 +130,7 @@ impl Task {
         }
     }
 
-    async fn carry_out(
-        &mut self,
-        name: &PoolName,
-        pool: &mut PoolTask,
-        mut plan: Draft,
-        depends_on: &Features,
-    ) -> Round {
+    async fn carry_out(&mut self, name: &PoolName, pool: &mut PoolTask, mut plan: Draft) -> Round {
         if self.gate_in_force.is_standby() {
             pool.stand_by();
             return Round::Done;
@@ -167,7 +160,7 @@ impl Task {
             }
             return Round::Done;
         }
-        if let Some(round) = self.preflight(name, pool, &plan, depends_on).await {
+        if let Some(round) = self.preflight(name, pool, &plan).await {
             return round;
         }
         for step in plan.steps {

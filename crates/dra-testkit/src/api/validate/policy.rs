@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use dra_allocator::quantity::nanos;
+use dra_allocator::quantity::uncapped_nanos;
 
 use super::super::status::Cause;
 use super::{Findings, items};
@@ -67,7 +67,7 @@ pub(super) fn check_rounded(found: &mut Findings, at: &str, policy: &Value) {
 
 /// The value of a quantity in billionths.
 fn amount(value: &Value) -> Option<i128> {
-    nanos(value.as_str()?)
+    uncapped_nanos(value.as_str()?)
 }
 
 fn valid_values(found: &mut Findings, at: &str, capacity: i128, default: i128, values: &[i128]) {
