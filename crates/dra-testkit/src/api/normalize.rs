@@ -48,7 +48,11 @@ pub(crate) fn normalize(kind: &Kind, object: Value, now: &str) -> Result<Value, 
             let stored = quantity::canonical(text).ok_or_else(|| {
                 ApiStatus::bad_request(format!("{path} of the {} is no quantity: {text:?}", kind.kind))
             })?;
-            *value = stored.into();
+            // The validation of request policies sees that a number was capped and refuses it (1.37).
+            let capped = quantity::uncapped_nanos(text) != quantity::nanos(text);
+            if !(capped && path.contains("requestPolicy")) {
+                *value = stored.into();
+            }
             Ok(())
         })?;
     }
