@@ -22,7 +22,7 @@ async fn early_claim(cx: &Context) -> Result<()> {
     gpu::apply_class_and_template(cx).await?;
     gpu::apply_claim(cx, "early").await?;
     cx.create_pod(&ShellPod::print_env("p").claim("early").build()).await?;
-    cx.wait_event("p", "FailedScheduling", Duration::from_secs(10)).await?;
+    cx.wait_event("p", "FailedScheduling", Duration::from_secs(60)).await?;
     gpu::start_registered(cx, &[]).await?;
     cx.wait_running("p", RUNS_WITHIN).await?;
     let gpus = gpu::gpus_of(cx, "p").await?;

@@ -115,7 +115,7 @@ async fn waiting_pods(cx: &Context) -> Result<()> {
 async fn waiting_pod(cx: &Context, name: &str) -> Result<Duration> {
     cx.create_pod(&ShellPod::print_env(name).template("one-gpu").build()).await?;
     // It really waits: the scheduler has looked and found no device.
-    cx.wait_event(name, "FailedScheduling", Duration::from_secs(10)).await?;
+    cx.wait_event(name, "FailedScheduling", Duration::from_secs(60)).await?;
     let (driver, _) = gpu::start_registered(cx, &[]).await?;
     let registered = Instant::now();
     let running = cx.wait_running(name, Duration::from_secs(20)).await;

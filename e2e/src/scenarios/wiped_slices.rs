@@ -75,7 +75,7 @@ async fn waiting_pod(cx: &Context) -> Result<()> {
         driver.wait_log("the kubelet has closed its connection", Duration::from_secs(15)).await?;
         cx.remove_slices(DRIVER).await?;
         cx.create_pod(&ShellPod::print_env("waiting").template("one-gpu").build()).await?;
-        cx.wait_event("waiting", "FailedScheduling", Duration::from_secs(10)).await?;
+        cx.wait_event("waiting", "FailedScheduling", Duration::from_secs(60)).await?;
         let slices = cx.slices(DRIVER).await?;
         ensure!(slices.is_empty(), "{} slices are back without a kubelet", slices.len());
         Ok(())

@@ -16,6 +16,9 @@ const FULL: Duration = Duration::from_secs(100);
 pub(super) struct Bucket {
     /// When it is full again.
     full_at: Option<Instant>,
+    /// The last repair, once the bucket had too little for one: the next has to be this far from it.
+    last_repair: Option<Instant>,
+    spent: bool,
 }
 
 impl Bucket {
@@ -25,21 +28,34 @@ impl Bucket {
     /// The time from which on there is enough.
     pub(super) fn pay(&mut self, cost: Duration, now: Instant) -> Result<(), Instant> {
         let after = self.full_at.map_or(now, |at| at.max(now)) + cost;
-        if after > now + FULL {
-            return Err(after - FULL);
+        let next = (after - FULL).max(self.next_repair(cost).unwrap_or(now));
+        if next > now {
+            self.spent |= cost >= REPAIR;
+            return Err(next.max(self.next_repair(cost).unwrap_or(next)));
         }
+        if cost >= REPAIR {
+            self.last_repair = Some(now);
+        }
+        self.spent &= after > now + REPAIR;
         self.full_at = Some(after);
         Ok(())
     }
 
+    /// Before when there is no other repair, if the bucket was spent.
+    fn next_repair(&self, cost: Duration) -> Option<Instant> {
+        self.last_repair.filter(|_| self.spent && cost >= REPAIR).map(|last| last + REPAIR)
+    }
+
     /// When there is enough for a repair, if that is not now.
     pub(super) fn repair_at(&self, now: Instant) -> Option<Instant> {
-        self.full_at.map(|at| at + REPAIR - FULL).filter(|at| *at > now)
+        let flown_in = self.full_at.map(|at| at + REPAIR - FULL);
+        flown_in.max(self.next_repair(REPAIR)).filter(|at| *at > now)
     }
 
     /// Fills the bucket.
     pub(super) fn refill(&mut self) {
         self.full_at = None;
+        self.spent = false;
     }
 }
 
@@ -55,8 +71,8 @@ mod tests {
         for second in 0..3 {
             assert_eq!(bucket.pay(REPAIR, at(second)), Ok(()));
         }
-        assert_eq!(bucket.pay(REPAIR, at(3)), Err(at(20)));
-        assert_eq!(bucket.repair_at(at(3)), Some(at(20)));
+        assert_eq!(bucket.pay(REPAIR, at(3)), Err(at(32)), "30 s after the last");
+        assert_eq!(bucket.repair_at(at(3)), Some(at(32)));
         let paid = (0..100).filter(|_| bucket.pay(CHANGE, at(3)).is_ok()).count();
         assert_eq!(paid, 4);
         assert_eq!(bucket.pay(CHANGE, at(3)), Err(at(5)));
