@@ -175,7 +175,7 @@ impl<P: DriverPlugin> Claims<P> {
         let place_until = Some(Instant::now() + BACKGROUND_PLACE);
         // The kubelet may go on asking for the names of a claim that is prepared here again.
         let then = if gone == Gone::Devices { Then::Prepare } else { Then::Forget };
-        let how = How { place_until, then, ..How::forget(UnprepareReason::Orphan, deadline) };
+        let how = How { then, place_until, ..How::forget(UnprepareReason::Orphan, deadline) };
         self.undo(&self.of_this_boot(found), &claim, how).await?;
         Ok(())
     }

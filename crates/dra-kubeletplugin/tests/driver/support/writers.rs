@@ -25,8 +25,8 @@ impl Writers {
             let (writers, client) = (writers.clone(), client.clone());
             async move {
                 let dry = request.uri().query().is_some_and(|query| query.contains("dryRun=All"));
-                let writes = request.method() != Method::GET && !dry;
-                let _write = writes.then(|| writers.begin(name, request.method()));
+                let changes = request.method() != Method::GET && !dry;
+                let _write = changes.then(|| writers.begin(name, request.method()));
                 client.send(request).await
             }
         });
