@@ -131,7 +131,7 @@ async fn full(cx: &Context) -> Result<()> {
     patched.context("reserving a claim for many pods")?;
     cx.create_pod(&ShellPod::print_env("late").claim("full").build()).await?;
     cx.wait_event("late", "FailedScheduling", TRIED_WITHIN).await?;
-    Doctor::of_pod(cx, "late").await?.names(FindingKind::ClaimFull, "it is reserved for 256 pods")
+    Doctor::of_pod(cx, "late").await?.names(FindingKind::ClaimFull, "it is reserved for 256 others")
 }
 
 /// A driver that cannot prepare a device.
