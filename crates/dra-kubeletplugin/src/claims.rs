@@ -253,6 +253,8 @@ impl<P: DriverPlugin> Claims<P> {
             }
             drop(place);
             drop(self.locks.admission(deadline).await?);
+            // A task that has used up its budget of tokio's finds nothing ready until it has yielded.
+            tokio::task::yield_now().await;
             place = self.calls.place(deadline).await?;
         }
     }
