@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(60);
 const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long to wait for the lock of a claim. Whoever holds it undoes the claim too, or needs it as it is.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long work on a claim waits for its devices and a place.
 const WORK_TIMEOUT: Duration = Duration::from_secs(45);

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
+    time::Duration,
 };
 
 use dra_cdi::FileId;
@@ -20,6 +21,7 @@ use crate::{
     claims::{
         AnsweredDevice, Claims,
         record::Record,
+        recover::CLAIM_TIMEOUT,
         states::Phase,
         store::{Found, Store},
     },
@@ -263,13 +265,17 @@ impl World {
     }
 
     /// What the records must say when the driver is told to prepare.
-    pub(super) fn check_prepare(&self, claim: &AllocatedClaim) {
+    pub(super) fn check_prepare(&self, claim: &AllocatedClaim, recovering_for: Duration) {
         let name = claim.claim_ref();
         match self.stored(name) {
             Some(Stored { phase: Phase::Started, record, older: false })
                 if record.allocation == *claim.allocation() => {}
             Some(Stored { phase: Phase::Prepared, record, older: false }) if record.adopted => {}
             stored => self.problem(format!("{name} is being prepared, recorded is {stored:?}")),
+        }
+        // Another instance may have the claim in its hands, and its driver hang.
+        if recovering_for >= CLAIM_TIMEOUT {
+            return;
         }
         let boot = self.state().boot;
         let (_, older) = self.stores();

@@ -1,6 +1,9 @@
 //! The driver of the model: moody, slow, forgetful, and watched.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -14,6 +17,8 @@ pub(super) struct Driver {
     pub(super) world: Arc<World>,
     /// The instance that it belongs to.
     pub(super) process: u64,
+    /// When that began to undo what an earlier boot left.
+    pub(super) recovering_since: Arc<OnceLock<Instant>>,
 }
 
 /// What a call of the driver does.
@@ -35,7 +40,7 @@ impl DriverPlugin for Driver {
         cx: &PrepareContext<u64>,
     ) -> Result<Prepared<u64>, PluginError> {
         let _work = self.start(claim.uid(), format!("prepare of {}", claim.claim_ref()), |world| {
-            world.check_prepare(claim);
+            world.check_prepare(claim, self.recovering_for());
             let mut state = world.state();
             let boot = state.boot;
             state.books.prepare_called(claim.uid(), boot);
@@ -167,6 +172,10 @@ impl Driver {
             self.world.problem(problem);
         }
         Work { world: Arc::clone(&self.world), claim: claim.clone(), title, process: self.process }
+    }
+
+    fn recovering_for(&self) -> Duration {
+        self.recovering_since.get().map(Instant::elapsed).unwrap_or_default()
     }
 
     fn mood(&self) -> Mood {

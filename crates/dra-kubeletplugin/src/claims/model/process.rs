@@ -199,8 +199,13 @@ async fn start(
         Err(error) => return world.problem(format!("process {id} cannot join: {error}")),
     };
     let noted = Arc::clone(&world);
+    let recovering_since = Arc::new(OnceLock::new());
     let config = ClaimsConfig {
-        plugin: Arc::new(Driver { world: Arc::clone(&world), process: id }),
+        plugin: Arc::new(Driver {
+            world: Arc::clone(&world),
+            process: id,
+            recovering_since: Arc::clone(&recovering_since),
+        }),
         tell: Arc::new(move |error| noted.note(format!("process {id}: {error}"))),
         driver: DRIVER.parse().unwrap(),
         lookup: Lookup::new(client(&world), DRIVER.parse().unwrap(), NODE.parse().unwrap()),
@@ -222,6 +227,7 @@ async fn start(
     };
     world.note(format!("process {id} has started"));
     let _ = opened.set(Arc::clone(&claims));
+    let _ = recovering_since.set(Instant::now());
     claims.recover().await;
 }
 
