@@ -6,6 +6,8 @@ mod local;
 mod policies;
 mod slices;
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use dra_resourceslice::Feature;
 use futures::StreamExt as _;
@@ -90,12 +92,14 @@ impl Row {
 }
 
 /// How many contents were judged.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Judged {
     /// By the API server and by us.
     pub(crate) by_both: usize,
     /// By us alone, because the API server does not know the fields, or their gates are off.
     pub(crate) locally: usize,
+    /// The rows that those are in.
+    pub(crate) rows_locally: BTreeSet<&'static str>,
 }
 
 /// Has every row judged.
@@ -112,6 +116,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<Judged> {
             judged.by_both += contents;
         } else {
             judged.locally += contents;
+            judged.rows_locally.insert(row.name);
         }
         failures.extend(judge_locally(row));
     }
