@@ -24,13 +24,26 @@ fn limit_files(soft: u64) {
 
 async fn start(node: &Node) -> (Instance, String) {
     let instance = node.start_with("pod", Duration::ZERO, LOG, &["--metrics-address", "127.0.0.1:0"]).await;
-    let log = fs::read_to_string(node.log()).unwrap();
+    let served = async {
+        loop {
+            if let Some(address) = address(&fs::read_to_string(node.log()).unwrap()) {
+                return address;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // Its sockets may be there before that line.
+    let address = tokio::time::timeout(Duration::from_secs(60), served).await;
+    (instance, address.expect("the log says where metrics are served"))
+}
+
+/// Where the log says that metrics are served.
+fn address(log: &str) -> Option<String> {
     let mut addresses = log.lines().filter_map(|line| {
         let event: Value = serde_json::from_str(line).ok()?;
         Some(event["fields"]["address"].as_str()?.to_owned())
     });
-    let address = addresses.next_back().expect("it says where it serves");
-    (instance, address)
+    addresses.next_back()
 }
 
 #[tokio::test]
