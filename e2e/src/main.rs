@@ -31,6 +31,7 @@ mod slice_suite;
 mod small_disk;
 mod soak;
 mod socket_proxy;
+mod troubled_api;
 
 use std::{path::PathBuf, process::ExitCode};
 

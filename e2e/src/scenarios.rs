@@ -41,6 +41,7 @@ mod profiles;
 mod reboot;
 mod refusal;
 mod registration;
+mod request_counts;
 mod restart;
 mod retries;
 mod selectors;
@@ -91,6 +92,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         adoption::scenarios(),
         turns::scenarios(),
         undone::scenarios(),
+        request_counts::scenarios(),
         updates::scenarios(),
         long_name::scenarios(),
         crash_loop::scenarios(),
