@@ -3,6 +3,7 @@
 
 mod adoption;
 mod collection;
+mod failures;
 mod ownership;
 mod recovery;
 mod reviewed;

@@ -1,11 +1,20 @@
 //! When claims are collected that the kubelet does not ask for.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fs,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::rig::{Driver, Rig, Start, prepare};
-use crate::registration::Registration;
+use crate::{
+    claims::{FileRecords, Found, Records as _},
+    mutex::locked,
+    registration::Registration,
+};
 
 fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
@@ -48,4 +57,82 @@ async fn a_claim_that_has_none_of_its_devices_any_more_is_collected_with_the_sam
         let collected = driver.log().contains(&"unprepare one Orphan".to_owned());
         assert_eq!(collected, devices != ["gpu-0"], "{devices:?}");
     }
+}
+
+/// Containers that outlive their claim object, and an API server that was restored from an empty store.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_collected_while_it_is_in_use_or_the_api_server_does_not_know_the_node() {
+    for used in [true, false] {
+        let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
+        let claims = rig.start(&driver, Start::default()).await;
+        let one = rig.claim("one", &["gpu-0"]);
+        prepare(&claims, &one).await.unwrap();
+        let (_registration, seen) = watch::channel(Registration::Registered { epoch: 1 });
+        tokio::spawn(Arc::clone(&claims).collect_orphans(seen));
+        driver.in_use.store(used, Ordering::SeqCst);
+        rig.api_knows_no_node.store(!used, Ordering::SeqCst);
+        rig.delete(&one);
+        tokio::time::sleep(minutes(60)).await;
+        assert_eq!(driver.log(), ["prepare one"]);
+        driver.in_use.store(false, Ordering::SeqCst);
+        rig.api_knows_no_node.store(false, Ordering::SeqCst);
+        tokio::time::sleep(minutes(21)).await;
+        assert_eq!(driver.log(), ["prepare one", "unprepare one Orphan"]);
+    }
+}
+
+/// Between the look at the API server and the claim's lock another instance has prepared the claim with other devices.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_prepared_with_other_devices_meanwhile_is_not_collected() {
+    let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
+    let claims = rig.start(&driver, Start::default()).await;
+    let one = rig.claim("one", &["gpu-0"]);
+    driver.fail("prepare one");
+    driver.fail("rollback one");
+    prepare(&claims, &one).await.unwrap_err();
+    let before = driver.log();
+    rig.delete(&one);
+    let (data, uid) = (rig.data(), one.uid.clone());
+    let other = move || {
+        let store = FileRecords::in_folder(&data).of_boot("boot-1").unwrap();
+        let Found::Stored { mut record, .. } = store.load(&uid).unwrap() else { panic!("no record") };
+        let device = json!({"request": "gpu", "pool": "node-1", "device": "gpu-1"});
+        record.allocation.results = vec![serde_json::from_value(device).unwrap()];
+        store.remove(&uid).unwrap();
+        store.write(&record).unwrap();
+    };
+    *locked(&rig.hooks.after_load) = Some((one.uid.to_string(), Box::new(other)));
+    claims.collect_round().await;
+    assert!(locked(&rig.hooks.after_load).is_none());
+    assert_eq!(driver.log(), before);
+    claims.collect_round().await;
+    assert_eq!(driver.log().len(), before.len() + 1, "the next round sees what there is now");
+}
+
+/// Another instance removed the record as this one had just read it.
+#[tokio::test(start_paused = true)]
+async fn devices_that_only_memory_holds_are_free_for_a_claim_that_wants_them() {
+    let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
+    let claims = rig.start(&driver, Start::default()).await;
+    prepare(&claims, &rig.claim("one", &["gpu-0"])).await.unwrap();
+    fs::remove_file(rig.record("one")).unwrap();
+    prepare(&claims, &rig.claim("two", &["gpu-0"])).await.unwrap();
+    assert_eq!(claims.counts().prepared, 1);
+}
+
+/// Its prepare died, or its roll-back failed, and nobody will ask for it.
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_a_wanted_device_that_is_gone_and_never_was_prepared_is_collected_at_once() {
+    let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
+    let claims = rig.start(&driver, Start::default()).await;
+    let one = rig.claim("one", &["gpu-0"]);
+    driver.fail("prepare one");
+    driver.fail("rollback one");
+    prepare(&claims, &one).await.unwrap_err();
+    driver.fail_no_more();
+    let two = rig.claim("two", &["gpu-0"]);
+    prepare(&claims, &two).await.unwrap_err();
+    rig.delete(&one);
+    prepare(&claims, &two).await.unwrap();
+    assert_eq!(driver.log()[2..], ["rollback one Orphan", "prepare two"]);
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -44,7 +44,9 @@ pub(super) struct Rig {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     pub(super) told: Arc<Mutex<Vec<String>>>,
     pub(super) hooks: Arc<Hooks>,
-    pub(super) api_hangs: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) api_hangs: Arc<AtomicBool>,
+    /// The API server was restored from an empty store.
+    pub(super) api_knows_no_node: Arc<AtomicBool>,
 }
 
 /// One instance to be started.
@@ -70,6 +72,7 @@ impl Rig {
             told: Arc::default(),
             hooks: Arc::default(),
             api_hangs: Arc::default(),
+            api_knows_no_node: Arc::default(),
         }
     }
 
@@ -139,12 +142,13 @@ impl Rig {
     fn client(&self) -> kube::Client {
         let objects = Arc::clone(&self.objects);
         let hangs = Arc::clone(&self.api_hangs);
+        let knows_no_node = Arc::clone(&self.api_knows_no_node);
         let service = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
             let name = path.rsplit('/').next().unwrap_or_default().to_owned();
             let found = if path.contains("/nodes/") {
                 let node = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name}});
-                Some(node)
+                (!knows_no_node.load(Ordering::SeqCst)).then_some(node)
             } else {
                 locked(&objects).get(&name).cloned()
             };
@@ -191,6 +195,7 @@ pub(super) struct Driver {
     pub(super) save: Mutex<Option<(Duration, bool)>>,
     pub(super) checkpoint: Mutex<Vec<AdoptedClaim<u64>>>,
     pub(super) current: Mutex<bool>,
+    pub(super) in_use: AtomicBool,
     running: AtomicUsize,
     pub(super) most_running: AtomicUsize,
 }
@@ -204,6 +209,7 @@ impl Default for Driver {
             save: Mutex::default(),
             checkpoint: Mutex::default(),
             current: Mutex::new(true),
+            in_use: AtomicBool::default(),
             running: AtomicUsize::default(),
             most_running: AtomicUsize::default(),
         }
@@ -307,6 +313,10 @@ impl DriverPlugin for Driver {
         } else {
             self.call(format!("is_current {}", claim.claim_ref().name)).await.map(|()| false)
         }
+    }
+
+    async fn in_use(&self, _: &HeldClaim<u64>) -> Result<bool, PluginError> {
+        Ok(self.in_use.load(Ordering::SeqCst))
     }
 
     async fn adopt(&self, which: Adopt<'_>) -> Result<Vec<AdoptedClaim<u64>>, PluginError> {
