@@ -1,6 +1,6 @@
 //! Taints on devices that do not work.
 
-use dra_resourceslice::{DeviceName, DeviceTaints, PoolName, Taint, TaintEffect};
+use dra_resourceslice::{DeviceName, DeviceTaints, IfDropped, PoolName, Taint, TaintEffect};
 
 use super::{Board, HealthStatus};
 
@@ -12,10 +12,19 @@ const SOURCE: &str = "health";
 ///
 /// After a restart a device has no taint until the driver has reported its health: report first, then publish.
 ///
-/// ```
-/// use dra_kubeletplugin::{HealthTaints, resourceslice::TaintEffect};
+/// An API server drops taints if its gate `DRADeviceTaints` is off, as it is by default in Kubernetes 1.34 and 1.35. There a
+/// device that would have a taint is left out of the slices until it works, so that no pod gets it;
+/// [`if_dropped`](Self::if_dropped) keeps it in them. Once the gate is on, the device is published with its taint.
 ///
-/// let taints = HealthTaints::new("gpu.example.com/unhealthy").effect(TaintEffect::NoExecute);
+/// ```
+/// use dra_kubeletplugin::{
+///     HealthTaints,
+///     resourceslice::{IfDropped, TaintEffect},
+/// };
+///
+/// let taints = HealthTaints::new("gpu.example.com/unhealthy")
+///     .effect(TaintEffect::NoExecute)
+///     .if_dropped(IfDropped::LeaveOut); // the default
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -23,12 +32,18 @@ pub struct HealthTaints {
     key: String,
     effect: TaintEffect,
     unknown: bool,
+    if_dropped: IfDropped,
 }
 
 impl HealthTaints {
     /// Unhealthy devices get a taint of this key, with which they are not allocated any more (`NoSchedule`).
     pub fn new(key: impl Into<String>) -> Self {
-        Self { key: key.into(), effect: TaintEffect::NoSchedule, unknown: false }
+        Self {
+            key: key.into(),
+            effect: TaintEffect::NoSchedule,
+            unknown: false,
+            if_dropped: IfDropped::LeaveOut,
+        }
     }
 
     /// Gives the taint another effect.
@@ -40,6 +55,13 @@ impl HealthTaints {
     /// Whether devices whose health is unknown get it too; they do not by default.
     pub fn also_unknown(mut self, yes: bool) -> Self {
         self.unknown = yes;
+        self
+    }
+
+    /// What becomes of a device that would have a taint if the API server drops taints: by default it is left out. With the
+    /// effect [`TaintEffect::None`] it always stays.
+    pub fn if_dropped(mut self, then: IfDropped) -> Self {
+        self.if_dropped = then;
         self
     }
 
@@ -67,7 +89,12 @@ impl Tainting {
     /// Makes the taints what the reports say. Done before a report returns: what is published after it has the taint
     /// from the first write, and one that an earlier process has set is not lost in between.
     pub(super) fn update(&self, board: &Board) {
-        self.taints.set(SOURCE, self.policy.taints(board));
+        let taints = self.policy.taints(board);
+        if self.policy.if_dropped == IfDropped::LeaveOut {
+            self.taints.set_or_leave_out(SOURCE, taints);
+        } else {
+            self.taints.set(SOURCE, taints);
+        }
     }
 }
 

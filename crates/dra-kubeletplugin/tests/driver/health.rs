@@ -5,6 +5,7 @@ use std::time::Duration;
 use dra_kubeletplugin::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use dra_kubeletplugin::{
     Device, DeviceHealth, DeviceRef, DriverResources, HealthTaints, HealthVersion, Wishes,
+    resourceslice::{IfDropped, TaintEffect},
 };
 use dra_testkit::api::{Matcher, Verb};
 use dra_testkit::kubelet::{Health, HealthService};
@@ -159,4 +160,54 @@ async fn what_is_reported_before_it_is_published_is_tainted_from_the_first_write
     assert_eq!(tainted(&rig), before);
     let writes = |verb| rig.api.count(&Matcher::any().verb(verb).resource("resourceslices").dry_run(false));
     assert_eq!((writes(Verb::Create), writes(Verb::Update)), (1, 0));
+}
+
+/// The devices that pods can get.
+fn published(rig: &Rig) -> Vec<String> {
+    let slices = rig.slices();
+    slices
+        .iter()
+        .flat_map(|slice| slice.spec.devices.iter().flatten())
+        .map(|device| device.name.clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_work_is_left_out_where_taints_are_dropped() {
+    let rig = Rig::new();
+    rig.api.set_feature_gate("DRADeviceTaints", false).unwrap();
+    let options = rig.options().taint_unhealthy(HealthTaints::new("gpu.example.com/unhealthy"));
+    let driver = TestDriver::new();
+    let handle = rig.start_with(&driver, options).await;
+    publish(&handle.wishes()).await;
+    for _ in 0..3 {
+        handle.health().report(gpu(1), DeviceHealth::unhealthy("hot"));
+        eventually("the device is left out", || published(&rig) == ["gpu-0"]).await;
+        handle.health().report(gpu(1), DeviceHealth::healthy());
+        eventually("the device is back", || published(&rig) == ["gpu-0", "gpu-1"]).await;
+    }
+    // Nothing is left of the node's devices, and they come back.
+    handle.health().report_all([0, 1].map(|number| (gpu(number), DeviceHealth::unhealthy("hot"))));
+    eventually("no device", || published(&rig).is_empty()).await;
+    handle.health().report(gpu(0), DeviceHealth::healthy());
+    eventually("the device is back", || published(&rig) == ["gpu-0"]).await;
+    assert_eq!(driver.background_errors(), ["publishing ResourceSlices"], "once");
+    // An administrator turns the gate on.
+    rig.api.set_feature_gate("DRADeviceTaints", true).unwrap();
+    rig.api.drop_watches();
+    eventually("a taint", || names(&tainted(&rig)) == ["gpu-1"]).await;
+    assert_eq!(published(&rig), ["gpu-0", "gpu-1"]);
+}
+
+#[tokio::test]
+async fn a_device_whose_taint_is_dropped_stays_if_the_driver_says_so_or_the_taint_only_informs() {
+    let informs = HealthTaints::new("gpu.example.com/unhealthy").effect(TaintEffect::None);
+    for policy in [HealthTaints::new("gpu.example.com/unhealthy").if_dropped(IfDropped::Keep), informs] {
+        let rig = Rig::new();
+        rig.api.set_feature_gate("DRADeviceTaints", false).unwrap();
+        let handle = rig.start_with(&TestDriver::new(), rig.options().taint_unhealthy(policy)).await;
+        handle.health().report(gpu(1), DeviceHealth::unhealthy("hot"));
+        publish(&handle.wishes()).await;
+        assert_eq!(published(&rig), ["gpu-0", "gpu-1"]);
+    }
 }
