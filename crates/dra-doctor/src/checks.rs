@@ -57,7 +57,7 @@ const CHECKS: [Check; 13] = [
 pub fn examine(snapshot: &Snapshot) -> Report {
     let examined =
         CHECKS.iter().map(|check| Examined { check: check.name.to_owned(), verdict: (check.look)(snapshot) });
-    Report { checks: examined.collect() }
+    Report { checks: examined.collect(), left_out: snapshot.left_out.clone() }
 }
 
 #[cfg(test)]

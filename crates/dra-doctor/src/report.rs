@@ -13,6 +13,9 @@ use crate::finding::{Finding, Verdict};
 pub struct Report {
     /// In the order of cause and effect.
     pub checks: Vec<Examined>,
+    /// Objects of the cluster that could not be read, each with the reason: the checks went on without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// What one check says.
@@ -100,6 +103,9 @@ impl fmt::Display for Report {
             };
             writeln!(f, "{check:width$}  {result}")?;
         }
+        for object in &self.left_out {
+            writeln!(f, "left out, as it cannot be read: {object}")?;
+        }
         for (check, finding) in self.findings() {
             writeln!(f, "\n{check}: {}", finding.subject)?;
             writeln!(f, "  {}", finding.problem)?;
@@ -128,7 +134,7 @@ mod tests {
     fn report(verdicts: &[Verdict]) -> Report {
         let examined =
             verdicts.iter().map(|verdict| Examined { check: "c".into(), verdict: verdict.clone() });
-        Report { checks: examined.collect() }
+        Report { checks: examined.collect(), left_out: Vec::new() }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) const CLAIM_NOT_MADE: &str = "FailedResourceClaimCreation";
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
+    /// Objects of the cluster that could not be read, each with the reason: the checks go on without them.
+    pub left_out: Vec<String>,
     /// Only this driver is of interest.
     pub driver: Option<String>,
     /// Name of the node that the program runs on.
