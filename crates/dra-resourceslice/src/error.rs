@@ -200,6 +200,11 @@ impl PublishError {
         }
     }
 
+    /// Whether something else undoes what is published.
+    pub(crate) fn is_by_others(&self) -> bool {
+        matches!(self, Self::DeletedByOthers { .. } | Self::ChangedByOthers { .. })
+    }
+
     /// The HTTP status of the API server's answer, if there was one.
     #[must_use]
     pub fn http_status(&self) -> Option<u16> {

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 pub(super) const REPAIR: Duration = Duration::from_secs(30);
 /// What a change of what is desired costs.
 pub(super) const CHANGE: Duration = Duration::from_secs(3);
+/// Repairs that are no further apart belong together: whatever makes them necessary goes on.
+const IN_A_ROW: Duration = Duration::from_secs(300);
 /// What the bucket holds: three repairs, or thirty changes, and a little more.
 const FULL: Duration = Duration::from_secs(100);
 
@@ -16,9 +18,11 @@ const FULL: Duration = Duration::from_secs(100);
 pub(super) struct Bucket {
     /// When it is full again.
     full_at: Option<Instant>,
-    /// The last repair, once the bucket had too little for one: the next has to be this far from it.
+    /// Once the bucket had too little for a repair, the next has to be 30 s from this one.
     last_repair: Option<Instant>,
     spent: bool,
+    /// How many repairs there were in a row.
+    in_a_row: u32,
 }
 
 impl Bucket {
@@ -34,11 +38,18 @@ impl Bucket {
             return Err(next.max(self.next_repair(cost).unwrap_or(next)));
         }
         if cost >= REPAIR {
+            let goes_on = self.last_repair.is_some_and(|last| now <= last + IN_A_ROW);
+            self.in_a_row = if goes_on { self.in_a_row.saturating_add(1) } else { 1 };
             self.last_repair = Some(now);
         }
         self.spent &= after > now + REPAIR;
         self.full_at = Some(after);
         Ok(())
+    }
+
+    /// Whether the last repair is worth a word though it did not have to wait: the fourth in a row, the eighth and so on.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.in_a_row >= 4 && self.in_a_row.is_power_of_two()
     }
 
     /// Before when there is no other repair, if the bucket was spent.
@@ -56,6 +67,7 @@ impl Bucket {
     pub(super) fn refill(&mut self) {
         self.full_at = None;
         self.spent = false;
+        self.in_a_row = 0;
     }
 }
 
@@ -85,5 +97,23 @@ mod tests {
         assert_eq!(paid, 33);
         assert_eq!(bucket.pay(CHANGE, at(34 + 100)), Ok(()));
         assert_eq!(bucket.repair_at(at(34 + 100)), None);
+    }
+
+    /// A publisher that looks every half minute, as the Go helper does, never makes ours wait.
+    #[tokio::test(start_paused = true)]
+    async fn repairs_that_never_wait_are_worth_a_word_ever_more_seldom() {
+        let start = Instant::now();
+        let mut bucket = Bucket::default();
+        let mut told = Vec::new();
+        for repair in 1..=20u32 {
+            bucket.pay(REPAIR, start + repair * Duration::from_secs(31)).unwrap();
+            told.extend(bucket.is_repeated().then_some(repair));
+        }
+        assert_eq!(told, [4, 8, 16]);
+        let later = start + Duration::from_secs(20 * 31 + 301);
+        for repair in 0..3 {
+            bucket.pay(REPAIR, later + repair * Duration::from_secs(31)).unwrap();
+            assert!(!bucket.is_repeated(), "they were left alone for five minutes");
+        }
     }
 }

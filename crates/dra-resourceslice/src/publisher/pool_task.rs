@@ -45,6 +45,13 @@ pub(super) struct PoolTask {
     salt: u32,
 }
 
+/// Whether a plan may be carried out now, and what to report of it.
+#[derive(Debug)]
+pub(super) struct Permit {
+    pub(super) goes: bool,
+    pub(super) news: Option<PublishError>,
+}
+
 /// How many conflicts in a row are resolved at once, before it is waited in between.
 const CONFLICTS_AT_ONCE: u32 = 5;
 impl PoolTask {
@@ -193,34 +200,35 @@ impl PoolTask {
         self.salt = self.salt.saturating_add(1);
     }
 
-    /// Whether the plan may be carried out now; if not, it waits until the bucket has enough. What others break is reported
-    /// then.
-    ///
-    /// # Errors
-    /// What to report, if it is to be reported.
-    pub(super) fn permit(
-        &mut self,
-        name: &PoolName,
-        creates: bool,
-        now: Instant,
-    ) -> Result<(), Option<Box<PublishError>>> {
-        let Err(next) = self.bucket.pay(self.price, now) else {
-            self.price = Duration::ZERO;
-            return Ok(());
-        };
-        self.retry.hold_content(next);
-        self.status.state = self.open_state();
-        if self.price < REPAIR {
-            return Err(None);
-        }
+    /// Whether the plan may be carried out now; if not, it waits until the bucket has enough. What others break again and
+    /// again is reported, whether it waits or not.
+    pub(super) fn permit(&mut self, name: &PoolName, creates: bool, now: Instant) -> Permit {
+        let is_repair = self.price >= REPAIR;
+        let paid = self.bucket.pay(self.price, now);
         let (pool, every) = (name.clone(), REPAIR);
         let error = if creates {
             PublishError::DeletedByOthers { pool, every }
         } else {
             PublishError::ChangedByOthers { pool, every }
         };
-        self.status.last_error = Some(error.clone());
-        Err(Some(Box::new(error)))
+        match paid {
+            Ok(()) => {
+                self.price = Duration::ZERO;
+                // Else it was reported when it had to wait.
+                let is_news = is_repair
+                    && self.bucket.is_repeated()
+                    && !self.status.last_error.as_ref().is_some_and(PublishError::is_by_others);
+                Permit { goes: true, news: is_news.then_some(error) }
+            }
+            Err(next) => {
+                self.retry.hold_content(next);
+                self.status.state = self.open_state();
+                if is_repair {
+                    self.status.last_error = Some(error.clone());
+                }
+                Permit { goes: false, news: is_repair.then_some(error) }
+            }
+        }
     }
 
     /// Nothing is left to write, and the API has what is desired but for the fields of some features. Returns what to report.
@@ -237,12 +245,9 @@ impl PoolTask {
         self.price = REPAIR;
         self.status.published = true;
         self.status.state = PoolState::Published;
-        let by_others = |error: &PublishError| {
-            matches!(error, PublishError::DeletedByOthers { .. } | PublishError::ChangedByOthers { .. })
-        };
         // As long as another repair would have to wait, others may still be at it.
-        self.due =
-            self.bucket.repair_at(now).filter(|_| self.status.last_error.as_ref().is_some_and(by_others));
+        let by_others = self.status.last_error.as_ref().is_some_and(PublishError::is_by_others);
+        self.due = self.bucket.repair_at(now).filter(|_| by_others);
         if self.due.is_none() {
             self.status.last_error = None;
         }

@@ -154,10 +154,9 @@ impl Task {
             }
             return Round::Done;
         }
-        if let Err(error) = pool.permit(name, creates, Instant::now()) {
-            if let Some(error) = error {
-                self.report(&error);
-            }
+        let permit = pool.permit(name, creates, Instant::now());
+        permit.news.iter().for_each(|error| self.report(error));
+        if !permit.goes {
             return Round::Done;
         }
         if let Some(round) = self.preflight(name, pool, &plan).await {

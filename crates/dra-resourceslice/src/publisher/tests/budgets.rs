@@ -23,6 +23,26 @@ async fn a_deleted_slice_is_back_within_two_seconds_whenever_it_was_deleted() {
     }
 }
 
+/// As a Go helper does that publishes the same pool: it looks every half minute, so no repair of ours has to wait.
+#[tokio::test(start_paused = true)]
+async fn something_that_undoes_slices_slowly_is_reported_too() {
+    let setup = Setup::open();
+    setup.publish(slices(1, 0)).await;
+    for undone in 1..=10 {
+        setup.api.delete_all();
+        pass(31 * SECOND).await;
+        assert_eq!(setup.api.slices().len(), 1, "{undone}");
+        let reported = match undone {
+            ..4 => 0,
+            4..8 => 1,
+            _ => 2,
+        };
+        assert_eq!(setup.count_reported(by_others), reported, "{undone}");
+    }
+    let status = setup.pool_status(&pool_name());
+    assert!(status.published && status.last_error.is_none(), "{status:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pool_comes_back_whole_three_times_and_then_once_in_thirty_seconds() {
     let setup = Setup::open();
