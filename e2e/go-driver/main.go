@@ -40,6 +40,7 @@ type options struct {
 
 	qps      float64
 	burst    int
+	json     bool
 	cdiWatch bool
 	durable  bool
 }
@@ -67,6 +68,7 @@ func parse() options {
 	flag.BoolVar(&o.publishOnError, "publish-on-error", false, "publish anew when the helper tells of an error, once the driver is about to stop")
 	flag.Float64Var(&o.qps, "qps", 5, "requests a second to the API server; 5 is client-go's default")
 	flag.IntVar(&o.burst, "burst", 10, "requests to the API server at once; 10 is client-go's default")
+	flag.BoolVar(&o.json, "json", false, "talk to the API server in JSON, instead of client-go's default")
 	flag.BoolVar(&o.cdiWatch, "cdi-watch", true, "let the CDI library watch its folder, as is its default; off is the fair comparison")
 	flag.BoolVar(&o.durable, "durable", false, "sync what is written, and note a claim before it is worked on, as drivers on our SDK do")
 	klog.InitFlags(nil)
@@ -157,5 +159,8 @@ func (o options) client() (kubernetes.Interface, error) {
 	}
 	config.QPS = float32(o.qps)
 	config.Burst = o.burst
+	if o.json {
+		config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	}
 	return kubernetes.NewForConfig(config)
 }

@@ -66,9 +66,11 @@ async fn counted(cx: &Context) -> Result<()> {
     let go = go_driver::program(cx, go_driver::NEWEST)?;
     let ours = cx.binary("mock-gpu-driver");
     let rows = CASES.iter().flat_map(|(name, case, what)| {
-        [("ours", ours.as_path()), ("go", go.as_path())].map(|(whose, program)| {
+        // The proxy reads what is written.
+        let both = [("ours", ours.as_path(), &[][..]), ("go", go.as_path(), &["--json"][..])];
+        both.map(|(whose, program, arguments)| {
             let driver = format!("{name}.{whose}.example.com");
-            counted_of(cx, driver, program, &inventory, *case, what)
+            counted_of(cx, driver, (program, arguments), &inventory, *case, what)
         })
     });
     // All at once: each has an API server of its own, so to speak.
@@ -94,7 +96,7 @@ fn sum(requests: &Requests) -> usize {
 async fn counted_of(
     cx: &Context,
     driver: String,
-    program: &Path,
+    (program, more): (&Path, &[&str]),
     inventory: &Path,
     case: Case,
     what: &str,
@@ -104,7 +106,7 @@ async fn counted_of(
     api.write_kubeconfig(&kubeconfig)?;
     let [kubeconfig, inventory] = [&kubeconfig, inventory].map(|path| path.to_string_lossy().into_owned());
     let arguments = ["--driver-name", &driver, "--inventory", &inventory, "--kubeconfig", &kubeconfig];
-    let process = cx.start_program(program, &arguments)?;
+    let process = cx.start_program(program, &[&arguments[..], more].concat())?;
     cx.wait_devices(&driver, 1, STARTS_WITHIN).await.with_context(|| driver.clone())?;
     // The watches have begun by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
