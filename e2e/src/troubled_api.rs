@@ -183,7 +183,7 @@ impl Shared {
 }
 
 /// # Errors
-/// The content is no JSON: client-go writes protobuf unless it is told otherwise.
+/// The content is no JSON: by default client-go writes protobuf.
 fn without_taints(content: &[u8]) -> Result<Vec<u8>> {
     let mut slice: Value = serde_json::from_slice(content).context("a slice that is no JSON")?;
     if let Some(devices) = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut) {

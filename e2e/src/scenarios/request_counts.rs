@@ -4,8 +4,6 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::{Api, ResourceExt as _, api::DeleteParams};
 use serde_json::json;
 
 use super::go_driver;
@@ -34,7 +32,7 @@ enum Case {
     Turns,
 }
 
-/// The first part of a driver's name, the case, and what a reader is told of it.
+/// The first part of a driver's name, the case, and its text in the output.
 const CASES: [(&str, Case, &str); 6] = [
     ("quiet", Case::Nothing, "nothing happens"),
     (
@@ -113,15 +111,15 @@ async fn counted_of(
     api.take_counts();
     if let Case::Answered(trouble) = case {
         api.set(trouble);
-        delete(cx, &driver).await?;
+        cx.remove_slices(&driver).await?;
     }
     for second in 0..TIME.as_secs() {
         match case {
-            Case::Deleted => delete(cx, &driver).await?,
+            Case::Deleted => cx.remove_slices(&driver).await?,
             Case::Turns if second % TURN == 0 => {
                 api.set(if (second / TURN).is_multiple_of(2) { Trouble::DropsTaints } else { Trouble::None });
                 // Whatever it keeps or drops shows in the next write.
-                delete(cx, &driver).await?;
+                cx.remove_slices(&driver).await?;
             }
             _ => {}
         }
@@ -132,12 +130,4 @@ async fn counted_of(
     cx.wait_devices(&driver, 1, RECOVERS_WITHIN).await.with_context(|| format!("{driver} after: {what}"))?;
     process.terminate(Duration::from_secs(20)).await?;
     Ok(counts)
-}
-
-async fn delete(cx: &Context, driver: &str) -> Result<()> {
-    let slices: Api<ResourceSlice> = Api::all(cx.client.clone());
-    for slice in cx.slices(driver).await? {
-        slices.delete(&slice.name_any(), &DeleteParams::default()).await.context("deleting a slice")?;
-    }
-    Ok(())
 }

@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, api::PostParams};
 
 use super::{
     go_driver,
@@ -49,16 +46,16 @@ async fn undone(cx: &Context) -> Result<()> {
     let changed = Victim::start(cx, "changed.example.com").await?;
     let end = Instant::now() + time;
     while Instant::now() < end {
-        delete_all(cx, deleted.name).await?;
+        cx.remove_slices(deleted.name).await?;
         change_all(cx, changed.name).await?;
         tokio::time::sleep(EVERY).await;
     }
 
     let created = deleted.watch.history()?.created();
-    ensure_apart(&created).context("slices that somebody deletes")?;
+    ensure_apart(&created).context("slices that the scenario deletes")?;
     deleted.says("somebody else deletes our slices")?;
     let corrected = changed.watch.history()?.written_with("gpu-0");
-    ensure_apart(&corrected).context("slices that somebody changes")?;
+    ensure_apart(&corrected).context("slices that the scenario changes")?;
     changed.says("somebody else changes our slices")?;
     println!(
         "    in {} s: created {} times, corrected {} times",
@@ -123,14 +120,6 @@ fn ensure_apart(times: &[Instant]) -> Result<()> {
     for pair in times[AT_ONCE - 1..].windows(2) {
         let distance = pair[1].duration_since(pair[0]);
         ensure!(distance >= AT_LEAST_APART, "written {distance:?} after the last time");
-    }
-    Ok(())
-}
-
-async fn delete_all(cx: &Context, driver: &str) -> Result<()> {
-    let slices: Api<ResourceSlice> = Api::all(cx.client.clone());
-    for name in cx.slices(driver).await?.into_iter().filter_map(|slice| slice.metadata.name) {
-        slices.delete(&name, &DeleteParams::default()).await.context("deleting a slice")?;
     }
     Ok(())
 }
