@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dra_kubeletplugin::k8s_openapi::api::resource;
 use dra_kubeletplugin::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use dra_kubeletplugin::{
     Device, DeviceHealth, DeviceRef, DriverResources, HealthTaints, HealthVersion, Wishes,
@@ -119,12 +120,18 @@ async fn publish(wishes: &Wishes) {
     soon("published", ticket.published()).await.unwrap();
 }
 
+/// The devices in the slices.
+fn devices(rig: &Rig) -> Vec<resource::v1::Device> {
+    rig.slices().into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default()).collect()
+}
+
 /// Devices with a taint, and when they got it.
 fn tainted(rig: &Rig) -> Vec<(String, Time)> {
-    let slices = rig.slices();
-    let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-    let taints = devices.flat_map(|device| device.taints.iter().flatten().map(|taint| (&device.name, taint)));
-    taints.map(|(device, taint)| (device.clone(), taint.time_added.clone().unwrap())).collect()
+    let taints = devices(rig).into_iter().flat_map(|device| {
+        let taints = device.taints.into_iter().flatten();
+        taints.map(move |taint| (device.name.clone(), taint.time_added.unwrap()))
+    });
+    taints.collect()
 }
 
 fn names(tainted: &[(String, Time)]) -> Vec<&str> {
@@ -164,12 +171,7 @@ async fn what_is_reported_before_it_is_published_is_tainted_from_the_first_write
 
 /// The devices that pods can get.
 fn published(rig: &Rig) -> Vec<String> {
-    let slices = rig.slices();
-    slices
-        .iter()
-        .flat_map(|slice| slice.spec.devices.iter().flatten())
-        .map(|device| device.name.clone())
-        .collect()
+    devices(rig).into_iter().map(|device| device.name).collect()
 }
 
 #[tokio::test]

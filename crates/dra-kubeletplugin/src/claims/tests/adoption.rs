@@ -4,16 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::rig::{Driver, NODE, Rig, Start, prepare, soon};
-use crate::{AdoptedClaim, AdoptedDevice, DeviceRef, mutex::locked};
-
-fn gpu(name: &str) -> AdoptedDevice {
-    DeviceRef::new(NODE.parse().unwrap(), name.parse().unwrap()).into()
-}
-
-fn adopted(name: &str, device: AdoptedDevice) -> AdoptedClaim<u64> {
-    AdoptedClaim::new(format!("uid-{name}").parse().unwrap(), [device], 1).named("ns", name)
-}
+use super::rig::{Driver, Rig, Start, adopted, gpu, prepare, soon};
+use crate::mutex::locked;
 
 #[tokio::test]
 async fn an_adopted_claim_holds_its_devices_as_the_driver_says() {

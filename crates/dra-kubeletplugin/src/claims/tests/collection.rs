@@ -9,12 +9,8 @@ use std::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::rig::{Driver, Rig, Start, prepare};
-use crate::{
-    claims::{FileRecords, Found, Records as _},
-    mutex::locked,
-    registration::Registration,
-};
+use super::rig::{Driver, Rig, Start, prepare, start_only};
+use crate::{mutex::locked, registration::Registration};
 
 fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
@@ -87,20 +83,13 @@ async fn a_claim_that_was_prepared_with_other_devices_meanwhile_is_not_collected
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
     let claims = rig.start(&driver, Start::default()).await;
     let one = rig.claim("one", &["gpu-0"]);
-    driver.fail("prepare one");
-    driver.fail("rollback one");
-    prepare(&claims, &one).await.unwrap_err();
+    start_only(&driver, &claims, &one).await;
     let before = driver.log();
     rig.delete(&one);
-    let (data, uid) = (rig.data(), one.uid.clone());
-    let other = move || {
-        let store = FileRecords::in_folder(&data).of_boot("boot-1").unwrap();
-        let Found::Stored { mut record, .. } = store.load(&uid).unwrap() else { panic!("no record") };
+    let other = rig.rewrite(&one.uid, |record| {
         let device = json!({"request": "gpu", "pool": "node-1", "device": "gpu-1"});
         record.allocation.results = vec![serde_json::from_value(device).unwrap()];
-        store.remove(&uid).unwrap();
-        store.write(&record).unwrap();
-    };
+    });
     *locked(&rig.hooks.after_load) = Some((one.uid.to_string(), Box::new(other)));
     claims.collect_round().await;
     assert!(locked(&rig.hooks.after_load).is_none());
@@ -120,15 +109,13 @@ async fn devices_that_only_memory_holds_are_free_for_a_claim_that_wants_them() {
     assert_eq!(claims.counts().prepared, 1);
 }
 
-/// Its prepare died, or its roll-back failed, and nobody will ask for it.
+/// The roll-back of its prepare failed, and the kubelet will not ask for it again.
 #[tokio::test(start_paused = true)]
 async fn the_holder_of_a_wanted_device_that_is_gone_and_never_was_prepared_is_collected_at_once() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
     let claims = rig.start(&driver, Start::default()).await;
     let one = rig.claim("one", &["gpu-0"]);
-    driver.fail("prepare one");
-    driver.fail("rollback one");
-    prepare(&claims, &one).await.unwrap_err();
+    start_only(&driver, &claims, &one).await;
     driver.fail_no_more();
     let two = rig.claim("two", &["gpu-0"]);
     prepare(&claims, &two).await.unwrap_err();

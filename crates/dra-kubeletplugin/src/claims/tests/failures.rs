@@ -1,25 +1,15 @@
 //! What the records and memory say after a step that failed.
 
-use std::{fs, io, sync::Arc, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use serde_json::json;
 
-use super::rig::{Driver, NODE, Rig, Start, prepare, soon};
+use super::rig::{Driver, Rig, Start, adopted, eio, gpu, prepare, soon, start_only};
 use crate::{
-    AdoptedClaim, AdoptedDevice, DeviceRef,
     claim::Allocation,
-    claims::{FileRecords, Records as _, journal::Journal, record::Record},
+    claims::{journal::Journal, record::Record},
     mutex::locked,
 };
-
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
-}
-
-fn adopted(name: &str, device: &str) -> AdoptedClaim<u64> {
-    let device: AdoptedDevice = DeviceRef::new(NODE.parse().unwrap(), device.parse().unwrap()).into();
-    AdoptedClaim::new(format!("uid-{name}").parse().unwrap(), [device], 1).named("ns", name)
-}
 
 #[tokio::test(start_paused = true)]
 async fn memory_holds_what_the_disk_has_after_a_write_or_a_removal_that_failed() {
@@ -29,12 +19,7 @@ async fn memory_holds_what_the_disk_has_after_a_write_or_a_removal_that_failed()
     *locked(&rig.hooks.before_write) = Some(Box::new(|_| Some(eio())));
     prepare(&claims, &one).await.unwrap_err();
     assert_eq!(claims.counts().started, 0, "nothing was written");
-    // Only the sync of the folder fails.
-    let data = rig.data();
-    *locked(&rig.hooks.before_write) = Some(Box::new(move |record| {
-        FileRecords::in_folder(&data).of_boot("boot-1").unwrap().write(record).unwrap();
-        Some(eio())
-    }));
+    rig.fail_syncs(|_| true);
     prepare(&claims, &one).await.unwrap_err();
     assert_eq!(claims.counts().started, 1, "the record is there");
     *locked(&rig.hooks.before_write) = None;
@@ -52,11 +37,7 @@ async fn a_roll_back_of_a_record_that_may_say_prepared_marks_it_first() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
     let claims = rig.start(&driver, Start::default()).await;
     let one = rig.claim("one", &["gpu-0"]);
-    let data = rig.data();
-    *locked(&rig.hooks.before_write) = Some(Box::new(move |record| {
-        FileRecords::in_folder(&data).of_boot("boot-1").unwrap().write(record).unwrap();
-        record.completed.then(eio)
-    }));
+    rig.fail_syncs(|record| record.completed);
     driver.fail("rollback one");
     driver.fail("unprepare one");
     prepare(&claims, &one).await.unwrap_err();
@@ -74,9 +55,7 @@ async fn a_claim_of_an_earlier_boot_that_was_never_prepared_is_unprepared() {
         let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
         let claims = rig.start(&driver, Start::default()).await;
         let one = rig.claim("one", &["gpu-0"]);
-        driver.fail("prepare one");
-        driver.fail("rollback one");
-        prepare(&claims, &one).await.unwrap_err();
+        start_only(&driver, &claims, &one).await;
         drop(claims);
         driver.fail_no_more();
         let claims = rig.open(&driver, Start { boot: "boot-2", ..Start::default() }).await;
@@ -91,7 +70,7 @@ async fn a_claim_of_an_earlier_boot_that_was_never_prepared_is_unprepared() {
 #[tokio::test(start_paused = true)]
 async fn an_adopted_claim_that_cannot_be_recorded_keeps_no_other_from_it() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
-    *locked(&driver.checkpoint) = vec![adopted("one", "gpu-0"), adopted("two", "gpu-1")];
+    *locked(&driver.checkpoint) = vec![adopted("one", gpu("gpu-0")), adopted("two", gpu("gpu-1"))];
     let bad = |record: &Record| (record.claim.uid.as_str() == "uid-one").then(eio);
     *locked(&rig.hooks.before_write) = Some(Box::new(bad));
     let claims = rig.open(&driver, Start::default()).await;
@@ -107,14 +86,14 @@ async fn an_adopted_claim_that_cannot_be_recorded_keeps_no_other_from_it() {
 #[tokio::test(start_paused = true)]
 async fn a_share_is_known_after_a_prepare_over_an_adopted_claim() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
-    *locked(&driver.checkpoint) = vec![adopted("one", "gpu-0")];
+    *locked(&driver.checkpoint) = vec![adopted("one", gpu("gpu-0"))];
     let claims = rig.start(&driver, Start::default()).await;
     prepare(&claims, &rig.claim("other", &["gpu-0/share-2"])).await.unwrap_err();
     prepare(&claims, &rig.claim("one", &["gpu-0/share-1"])).await.unwrap();
     prepare(&claims, &rig.claim("other", &["gpu-0/share-2"])).await.unwrap();
 }
 
-/// A file of no record may be all that tells of a record whose name was lost too.
+/// A file without a record may be the only trace of a record whose name was lost.
 #[tokio::test(start_paused = true)]
 async fn files_without_a_record_stay_as_long_as_a_record_cannot_be_read() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));

@@ -8,21 +8,12 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use super::rig::{Driver, NODE, Rig, Start, prepare, soon};
+use super::rig::{Driver, Rig, Start, adopted, gpu, prepare, soon};
 use crate::{
-    AdoptedClaim, AdoptedDevice, DeviceRef,
-    claims::{FileRecords, Records, keyed::Keyed, locks::Locks},
+    claims::{keyed::Keyed, locks::Locks},
     mutex::locked,
     registration::Registration,
 };
-
-fn gpu(name: &str) -> AdoptedDevice {
-    DeviceRef::new(NODE.parse().unwrap(), name.parse().unwrap()).into()
-}
-
-fn adopted(name: &str, device: AdoptedDevice) -> AdoptedClaim<u64> {
-    AdoptedClaim::new(format!("uid-{name}").parse().unwrap(), [device], 1).named("ns", name)
-}
 
 fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -34,14 +25,8 @@ fn secs(count: u64) -> Duration {
 async fn adopted_record_whose_sync_failed_holds_its_device() {
     let (rig, driver) = (Rig::new(), Arc::new(Driver::default()));
     *locked(&driver.checkpoint) = vec![adopted("one", gpu("gpu-0"))];
-    let (data, once) = (rig.data(), Mutex::new(true));
-    *locked(&rig.hooks.before_write) = Some(Box::new(move |record| {
-        if !std::mem::take(&mut *locked(&once)) {
-            return None;
-        }
-        FileRecords::in_folder(&data).of_boot("boot-1").unwrap().write(record).unwrap();
-        Some(std::io::Error::from_raw_os_error(5))
-    }));
+    let once = Mutex::new(true);
+    rig.fail_syncs(move |_| std::mem::take(&mut *locked(&once)));
     let claims = rig.start(&driver, Start::default()).await;
     assert!(rig.record("one").exists());
     let two = prepare(&claims, &rig.claim("two", &["gpu-0"])).await;

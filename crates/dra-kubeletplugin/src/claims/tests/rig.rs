@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use crate::{
-    Adopt, AdoptedClaim, AllocatedClaim, ClaimRef, ContainerEdits, DriverPlugin, HeldClaim, PluginError,
-    PrepareContext, Prepared,
+    Adopt, AdoptedClaim, AdoptedDevice, AllocatedClaim, ClaimRef, ContainerEdits, DeviceRef, DriverPlugin,
+    HeldClaim, PluginError, PrepareContext, Prepared,
     claim_status::StatusWriter,
     claims::{
         AnsweredDevice, Claims, ClaimsConfig, Failure, FileRecords, Found, Instance, Lookup, Records,
@@ -78,6 +78,37 @@ impl Rig {
 
     pub(super) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// The records of the first boot, past the hooks.
+    fn records(&self) -> Arc<dyn Store> {
+        FileRecords::in_folder(&self.data()).of_boot("boot-1").unwrap()
+    }
+
+    /// Changes what is recorded of a claim, past the hooks: as another instance does.
+    pub(super) fn rewrite(
+        &self,
+        uid: &ClaimUid,
+        change: impl FnOnce(&mut Record) + Send + 'static,
+    ) -> impl FnOnce() + Send + 'static {
+        let (store, uid) = (self.records(), uid.clone());
+        move || {
+            let Found::Stored { mut record, .. } = store.load(&uid).unwrap() else { panic!("no record") };
+            change(&mut record);
+            store.remove(&uid).unwrap();
+            store.write(&record).unwrap();
+        }
+    }
+
+    /// Lets the sync of the folder fail after these records were written.
+    pub(super) fn fail_syncs(&self, of: impl Fn(&Record) -> bool + Send + 'static) {
+        let store = self.records();
+        *locked(&self.hooks.before_write) = Some(Box::new(move |record| {
+            of(record).then(|| {
+                store.write(record).unwrap();
+                eio()
+            })
+        }));
     }
 
     pub(super) fn record(&self, name: &str) -> PathBuf {
@@ -183,6 +214,23 @@ pub(super) async fn prepare(
     claim: &ClaimRef,
 ) -> Result<Vec<AnsweredDevice>, Failure> {
     claims.prepare(claim.clone(), soon()).await
+}
+
+/// A prepare that fails, with a roll-back that fails too: the record goes on saying that it was started. So do all prepares of
+/// the claim until [`Driver::fail_no_more`].
+pub(super) async fn start_only(driver: &Driver, claims: &Arc<Claims<Driver>>, claim: &ClaimRef) {
+    driver.fail(&format!("prepare {}", claim.name));
+    driver.fail(&format!("rollback {}", claim.name));
+    prepare(claims, claim).await.unwrap_err();
+}
+
+pub(super) fn gpu(name: &str) -> AdoptedDevice {
+    DeviceRef::new(NODE.parse().unwrap(), name.parse().unwrap()).into()
+}
+
+/// A claim in the checkpoint of another program.
+pub(super) fn adopted(name: &str, device: AdoptedDevice) -> AdoptedClaim<u64> {
+    AdoptedClaim::new(format!("uid-{name}").parse().unwrap(), [device], 1).named("ns", name)
 }
 
 /// A driver that notes its calls, and holds up those that it is told to.
@@ -385,12 +433,12 @@ impl Records for Hooked {
     }
 }
 
-fn eio(path: &str) -> StoreError {
-    StoreError {
-        operation: "testing",
-        path: Path::new(path).to_owned(),
-        source: io::Error::from_raw_os_error(5),
-    }
+pub(super) fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+fn failed(path: &str, source: io::Error) -> StoreError {
+    StoreError { operation: "testing", path: Path::new(path).to_owned(), source }
 }
 
 impl Store for HookedStore {
@@ -407,13 +455,13 @@ impl Store for HookedStore {
         let failing = &self.hooks.failing_lists;
         let fails = self.other_boot
             && failing.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-        if fails { Err(eio("boot")) } else { self.inner.claims() }
+        if fails { Err(failed("boot", eio())) } else { self.inner.claims() }
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
         let error = locked(&self.hooks.before_write).as_ref().and_then(|hook| hook(record));
         if let Some(source) = error {
-            return Err(StoreError { source, ..eio("record") });
+            return Err(failed("record", source));
         }
         self.inner.write(record)
     }
@@ -428,7 +476,7 @@ impl Store for HookedStore {
 
     fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         self.inner.remove(uid)?;
-        if *locked(&self.hooks.fail_after_remove) { Err(eio("folder")) } else { Ok(()) }
+        if *locked(&self.hooks.fail_after_remove) { Err(failed("folder", eio())) } else { Ok(()) }
     }
 
     fn sweep_leftovers(&self, older_than: Duration) -> Result<(), StoreError> {
