@@ -205,11 +205,13 @@ impl PoolTask {
     pub(super) fn permit(&mut self, name: &PoolName, creates: bool, now: Instant) -> Permit {
         let is_repair = self.price >= REPAIR;
         let paid = self.bucket.pay(self.price, now);
-        let (pool, every) = (name.clone(), REPAIR);
-        let error = if creates {
-            PublishError::DeletedByOthers { pool, every }
-        } else {
-            PublishError::ChangedByOthers { pool, every }
+        let by_others = || {
+            let (pool, every) = (name.clone(), REPAIR);
+            if creates {
+                PublishError::DeletedByOthers { pool, every }
+            } else {
+                PublishError::ChangedByOthers { pool, every }
+            }
         };
         match paid {
             Ok(()) => {
@@ -218,15 +220,16 @@ impl PoolTask {
                 let is_news = is_repair
                     && self.bucket.is_repeated()
                     && !self.status.last_error.as_ref().is_some_and(PublishError::is_by_others);
-                Permit { goes: true, news: is_news.then_some(error) }
+                Permit { goes: true, news: is_news.then(by_others) }
             }
             Err(next) => {
                 self.retry.hold_content(next);
                 self.status.state = self.open_state();
-                if is_repair {
-                    self.status.last_error = Some(error.clone());
+                let news = is_repair.then(by_others);
+                if news.is_some() {
+                    self.status.last_error.clone_from(&news);
                 }
-                Permit { goes: false, news: is_repair.then_some(error) }
+                Permit { goes: false, news }
             }
         }
     }

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn by_others(error: &PublishError) -> bool {
-    matches!(error, PublishError::DeletedByOthers { .. } | PublishError::ChangedByOthers { .. })
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_deleted_slice_is_back_within_two_seconds_whenever_it_was_deleted() {
     for wait in [200, 2_000, 20_000] {
@@ -37,7 +33,7 @@ async fn something_that_undoes_slices_slowly_is_reported_too() {
             4..8 => 1,
             _ => 2,
         };
-        assert_eq!(setup.count_reported(by_others), reported, "{undone}");
+        assert_eq!(setup.count_reported(PublishError::is_by_others), reported, "{undone}");
     }
     let status = setup.pool_status(&pool_name());
     assert!(status.published && status.last_error.is_none(), "{status:?}");
@@ -53,14 +49,14 @@ async fn a_pool_comes_back_whole_three_times_and_then_once_in_thirty_seconds() {
         pass(SECOND).await;
         assert_eq!(setup.api.slices().len(), 4);
     }
-    assert_eq!(setup.count_reported(by_others), 0);
+    assert_eq!(setup.count_reported(PublishError::is_by_others), 0);
     let start = tokio::time::Instant::now();
     while start.elapsed() < 120 * SECOND {
         setup.api.delete_all();
         pass(SECOND).await;
     }
     assert!(setup.api.count("create") <= 4 * (3 + 4), "{} creates", setup.api.count("create"));
-    assert!((1..=5).contains(&setup.count_reported(by_others)), "{:?}", setup.reported());
+    assert!((1..=5).contains(&setup.count_reported(PublishError::is_by_others)), "{:?}", setup.reported());
     let status = setup.pool_status(&pool_name());
     assert!(matches!(status.last_error, Some(PublishError::DeletedByOthers { .. })), "{status:?}");
 
@@ -85,13 +81,13 @@ async fn a_foreign_change_is_corrected_three_times_and_then_once_in_thirty_secon
     spoil();
     pass(SECOND).await;
     assert_eq!(setup.api.count("update"), 1);
-    assert_eq!(setup.count_reported(by_others), 0);
+    assert_eq!(setup.count_reported(PublishError::is_by_others), 0);
     for _ in 0..60 {
         spoil();
         pass(SECOND).await;
     }
     assert!((3..=6).contains(&setup.api.count("update")), "{} updates", setup.api.count("update"));
-    assert!(setup.count_reported(by_others) >= 1);
+    assert!(setup.count_reported(PublishError::is_by_others) >= 1);
 }
 
 #[tokio::test(start_paused = true)]
