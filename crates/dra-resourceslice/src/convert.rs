@@ -232,7 +232,7 @@ fn read_taint(taint: &api::DeviceTaint) -> Result<Taint, Unreadable> {
     let effect = TaintEffect::from_api(&taint.effect)
         .ok_or_else(|| (format!("taints[{}].effect", taint.key), format!("{:?} is unknown", taint.effect)))?;
     let time_added = taint.time_added.as_ref().map(|time| Time(whole_seconds(time.0)));
-    Ok(Taint { key: taint.key.clone(), value: taint.value.clone(), effect, time_added })
+    Ok(Taint { value: taint.value.clone(), time_added, ..Taint::new(taint.key.clone(), effect) })
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -200,7 +200,8 @@ impl Device {
     /// Whether the device has fields of the feature and must not be published without them.
     pub(crate) fn depends_on(&self, feature: Feature) -> bool {
         let then = self.if_dropped.get(&feature).copied().unwrap_or_else(|| feature.default_if_dropped());
-        then == IfDropped::LeaveOut && self.uses(feature)
+        let by_a_taint = feature == Feature::DeviceTaints && self.taints.iter().any(Taint::is_essential);
+        by_a_taint || then == IfDropped::LeaveOut && self.uses(feature)
     }
 
     pub(crate) fn uses(&self, feature: Feature) -> bool {

@@ -73,7 +73,7 @@ impl HealthTaints {
         });
         tainted.map(|(device, _)| {
             let device = (device.pool.clone(), device.device.clone());
-            (device, Taint::new(self.key.clone(), self.effect))
+            (device, Taint::new(self.key.clone(), self.effect).if_dropped(self.if_dropped))
         })
     }
 }
@@ -89,12 +89,7 @@ impl Tainting {
     /// Makes the taints what the reports say. Done before a report returns: what is published after it has the taint
     /// from the first write, and one that an earlier process has set is not lost in between.
     pub(super) fn update(&self, board: &Board) {
-        let taints = self.policy.taints(board);
-        if self.policy.if_dropped == IfDropped::LeaveOut {
-            self.taints.set_or_leave_out(SOURCE, taints);
-        } else {
-            self.taints.set(SOURCE, taints);
-        }
+        self.taints.set(SOURCE, self.policy.taints(board));
     }
 }
 

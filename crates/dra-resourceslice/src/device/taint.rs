@@ -4,6 +4,8 @@ use std::{str::FromStr, time::SystemTime};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
+use crate::IfDropped;
+
 /// A taint: pods whose claims do not tolerate it are kept off the device, or evicted from it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use]
@@ -12,6 +14,7 @@ pub struct Taint {
     pub(crate) value: Option<String>,
     pub(crate) effect: TaintEffect,
     pub(crate) time_added: Option<Time>,
+    pub(crate) if_dropped: IfDropped,
 }
 
 /// What a taint does to claims that do not tolerate it.
@@ -59,7 +62,7 @@ impl FromStr for TaintEffect {
 impl Taint {
     /// A taint with a key (a label key) and an effect.
     pub fn new(key: impl Into<String>, effect: TaintEffect) -> Self {
-        Self { key: key.into(), value: None, effect, time_added: None }
+        Self { key: key.into(), value: None, effect, time_added: None, if_dropped: IfDropped::Keep }
     }
 
     /// A taint with effect `NoSchedule`.
@@ -83,6 +86,20 @@ impl Taint {
     pub fn added_at(mut self, time: SystemTime) -> Self {
         self.time_added = Timestamp::try_from(time).ok().map(|time| Time(whole_seconds(time)));
         self
+    }
+
+    /// Says what becomes of the device if the API server drops the taint, because its gate `DRADeviceTaints` is off (the
+    /// default before Kubernetes 1.36). By default it is published without the taint. With [`IfDropped::LeaveOut`] it is not in
+    /// the slices for as long as it would have the taint, unless the effect is [`TaintEffect::None`]; pods that have the device
+    /// keep it. [`Device::if_dropped`](crate::Device::if_dropped) says the same for all taints of a device.
+    pub fn if_dropped(mut self, then: IfDropped) -> Self {
+        self.if_dropped = then;
+        self
+    }
+
+    /// Whether the device must not be published without the taint.
+    pub(crate) fn is_essential(&self) -> bool {
+        self.if_dropped == IfDropped::LeaveOut && self.effect != TaintEffect::None
     }
 
     /// The taint's key.

@@ -5,21 +5,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch as channel;
 
 use super::Wish;
-use crate::{DeviceName, DriverResources, Feature, IfDropped, PoolName, Taint, TaintEffect};
+use crate::{DeviceName, DriverResources, PoolName, Taint};
 
 /// A device of a pool.
 type Key = (PoolName, DeviceName);
 
-/// Taints by their source.
-pub(super) type Beside = BTreeMap<String, OfSource>;
-
-/// The taints of one source by device.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct OfSource {
-    taints: BTreeMap<Key, Vec<Taint>>,
-    /// Whether these devices are left out where the API server drops taints.
-    or_left_out: bool,
-}
+/// Taints by who sets them and by device.
+pub(super) type Beside = BTreeMap<String, BTreeMap<Key, Vec<Taint>>>;
 
 /// Sets and clears taints of published devices, without a new wish: tickets of the wish stay good, and what is set here
 /// also counts for the wishes that follow. Clones are the same.
@@ -45,32 +37,17 @@ impl DeviceTaints {
     /// device gets several taints with the same key and effect, from the wish or from sources, the one of the source that
     /// comes last in the alphabet counts. A device that no pool has is no error: it may come.
     pub fn set(&self, source: &str, taints: impl IntoIterator<Item = ((PoolName, DeviceName), Taint)>) {
-        self.replace(source, taints, false);
-    }
-
-    /// The same, for devices that pods must not get. An API server whose gate `DRADeviceTaints` is off (the default before
-    /// Kubernetes 1.36) drops taints: there the devices are left out of the slices for as long as they have a taint from
-    /// this source, unless its effect is [`TaintEffect::None`]. Pods that have such a device keep it.
-    pub fn set_or_leave_out(
-        &self,
-        source: &str,
-        taints: impl IntoIterator<Item = ((PoolName, DeviceName), Taint)>,
-    ) {
-        self.replace(source, taints, true);
-    }
-
-    fn replace(&self, source: &str, taints: impl IntoIterator<Item = (Key, Taint)>, or_left_out: bool) {
-        let mut of_source = OfSource { or_left_out, ..OfSource::default() };
+        let mut of_source: BTreeMap<Key, Vec<Taint>> = BTreeMap::new();
         for (device, taint) in taints {
-            of_source.taints.entry(device).or_default().push(taint);
+            of_source.entry(device).or_default().push(taint);
         }
         self.0.send_if_modified(|wish| {
             let before = wish.taints.get(source);
-            if before.map_or(of_source.taints.is_empty(), |before| *before == of_source) {
+            if before.map_or(of_source.is_empty(), |before| *before == of_source) {
                 return false;
             }
             let beside = Arc::make_mut(&mut wish.taints);
-            if of_source.taints.is_empty() {
+            if of_source.is_empty() {
                 beside.remove(source);
             } else {
                 beside.insert(source.to_owned(), of_source);
@@ -85,18 +62,13 @@ impl DeviceTaints {
 pub(super) fn tainted(mut resources: DriverResources, beside: &Beside) -> DriverResources {
     for (name, pool) in &mut resources.pools {
         // A pool without taints is shared, not copied.
-        if !beside.values().flat_map(|source| source.taints.keys()).any(|(tainted, _)| tainted == name) {
+        if !beside.values().flat_map(BTreeMap::keys).any(|(tainted, _)| tainted == name) {
             continue;
         }
         for device in pool.slices_mut().iter_mut().flat_map(|slice| &mut slice.devices) {
             let key = (name.clone(), device.name.clone());
-            for source in beside.values() {
-                for taint in source.taints.get(&key).into_iter().flatten() {
-                    device.set_taint(taint.clone());
-                    if source.or_left_out && taint.effect != TaintEffect::None {
-                        device.if_dropped.insert(Feature::DeviceTaints, IfDropped::LeaveOut);
-                    }
-                }
+            for taint in beside.values().filter_map(|devices| devices.get(&key)).flatten() {
+                device.set_taint(taint.clone());
             }
         }
     }
@@ -106,7 +78,7 @@ pub(super) fn tainted(mut resources: DriverResources, beside: &Beside) -> Driver
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Pool, Slice, TaintEffect};
+    use crate::{Device, Feature, IfDropped, Pool, Slice, TaintEffect};
 
     fn key(pool: &str, device: &str) -> Key {
         (pool.parse().unwrap(), device.parse().unwrap())
@@ -133,23 +105,22 @@ mod tests {
         let taint = |value: &str| Taint::new("k", TaintEffect::NoSchedule).value(value);
         let one = [(key("p", "a"), vec![taint("1")]), (key("q", "b"), vec![taint("2")])];
         let two = [(key("p", "a"), vec![taint("3"), Taint::no_execute("k")]), (key("p", "none"), vec![])];
-        let of = |taints: [(Key, Vec<Taint>); 2]| OfSource { taints: taints.into(), or_left_out: false };
-        let beside = Beside::from([("one".into(), of(one)), ("two".into(), of(two))]);
+        let beside = Beside::from([("one".into(), one.into()), ("two".into(), two.into())]);
         let expected = [("a".into(), vec!["k=3".into(), "k=".into()]), ("b".into(), vec!["k=2".into()])];
         assert_eq!(seen(&tainted(resources.clone(), &beside)), expected);
         assert_eq!(tainted(resources.clone(), &Beside::new()), resources);
     }
 
     #[test]
-    fn devices_that_pods_must_not_get_depend_on_their_taints_if_the_source_says_so() {
-        for (or_left_out, effect, depends) in [
-            (true, TaintEffect::NoSchedule, true),
-            (true, TaintEffect::NoExecute, true),
-            (true, TaintEffect::None, false),
-            (false, TaintEffect::NoSchedule, false),
+    fn devices_that_pods_must_not_get_depend_on_their_taints_if_those_say_so() {
+        for (then, effect, depends) in [
+            (IfDropped::LeaveOut, TaintEffect::NoSchedule, true),
+            (IfDropped::LeaveOut, TaintEffect::NoExecute, true),
+            (IfDropped::LeaveOut, TaintEffect::None, false),
+            (IfDropped::Keep, TaintEffect::NoSchedule, false),
         ] {
-            let taints = [(key("p", "a"), vec![Taint::new("k", effect)])].into();
-            let beside = Beside::from([("health".to_owned(), OfSource { taints, or_left_out })]);
+            let one = [(key("p", "a"), vec![Taint::new("k", effect).if_dropped(then)])];
+            let beside = Beside::from([("health".into(), one.into())]);
             let pool = Pool::new(devices(&["a", "b"]).devices);
             let resources = tainted(DriverResources::new().pool("p".parse().unwrap(), pool), &beside);
             let devices = resources.pools.values().flat_map(Pool::devices);
