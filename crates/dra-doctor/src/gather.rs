@@ -2,6 +2,7 @@
 
 mod access;
 mod cluster;
+mod lists;
 mod node;
 mod processes;
 mod runtime;

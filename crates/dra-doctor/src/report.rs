@@ -13,7 +13,8 @@ use crate::finding::{Finding, Verdict};
 pub struct Report {
     /// In the order of cause and effect.
     pub checks: Vec<Examined>,
-    /// Objects of the cluster that could not be read, each with the reason: the checks went on without them.
+    /// Objects of the cluster that could not be read: the checks went on without them. Each as `resourceclaims
+    /// NAMESPACE/NAME: reason`, with the plural of its kind. JSON has the field only if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }

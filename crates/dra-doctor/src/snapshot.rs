@@ -17,7 +17,7 @@ pub(crate) const CLAIM_NOT_MADE: &str = "FailedResourceClaimCreation";
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Objects of the cluster that could not be read, each with the reason: the checks go on without them.
+    /// See [`Report::left_out`](crate::Report::left_out).
     pub left_out: Vec<String>,
     /// Only this driver is of interest.
     pub driver: Option<String>,

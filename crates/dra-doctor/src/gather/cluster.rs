@@ -1,27 +1,20 @@
 //! What is seen of a cluster.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dra_allocator::{TaintRule, asks_for_extended_resources};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
 
-use super::{ClusterWanted, access};
+use super::{ClusterWanted, access, lists::Lists};
 use crate::snapshot::{CLAIM_NOT_MADE, Event, Looked, NOT_PREPARED, ObjectName, Snapshot};
 
-/// Objects in one answer: a slice with 128 devices may have half a megabyte.
-const PAGE: u32 = 100;
 /// Pods that are looked at one by one.
 const MOST_HOLDERS: usize = 100;
 const SETTLES_WITHIN: Duration = Duration::from_secs(3);
@@ -30,24 +23,6 @@ const GROUP: &str = "resource.k8s.io";
 const NOT_FOUND: u16 = 404;
 /// Versions of the API that have DeviceTaintRules: from Kubernetes 1.37, 1.36 and 1.33 on.
 const RULE_VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1alpha3"];
-
-/// Objects that cannot be read, each with the reason: a claim may carry what another driver's users wrote, and one odd
-/// object must not hide the rest.
-#[derive(Default)]
-struct LeftOut(Mutex<Vec<String>>);
-
-impl LeftOut {
-    fn add(&self, object: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(object);
-    }
-
-    fn into_sorted(self) -> Vec<String> {
-        let mut objects = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        objects.sort();
-        objects.dedup();
-        objects
-    }
-}
 
 pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
     snapshot.claim.clone_from(&wanted.claim);
@@ -59,15 +34,15 @@ pub(super) async fn look(client: &Client, wanted: &ClusterWanted, snapshot: &mut
             Looked::from_result(answer, "asking what the account may do")
         }
     };
-    let left_out = LeftOut::default();
-    snapshot.nodes = list(client, ListParams::default(), "Nodes", &left_out).await;
-    snapshot.node_events = node_events(client, &left_out).await;
-    look_at_group(client, wanted, snapshot, &left_out).await;
-    snapshot.left_out = left_out.into_sorted();
+    let lists = Lists::new(client);
+    snapshot.nodes = lists.all(ListParams::default(), "Nodes").await;
+    snapshot.node_events = node_events(&lists).await;
+    look_at_group(&lists, wanted, snapshot).await;
+    snapshot.left_out = lists.into_left_out();
 }
 
 /// The objects of the group, and the pods that need them.
-async fn look_at_group(client: &Client, wanted: &ClusterWanted, snapshot: &mut Snapshot, left_out: &LeftOut) {
+async fn look_at_group(lists: &Lists<'_>, wanted: &ClusterWanted, snapshot: &mut Snapshot) {
     let Some(versions) = snapshot.versions.seen().cloned() else {
         no_objects(snapshot, "the API groups are not known", true);
         return;
@@ -76,30 +51,30 @@ async fn look_at_group(client: &Client, wanted: &ClusterWanted, snapshot: &mut S
         no_objects(snapshot, "resource.k8s.io/v1 is not served", false);
         return;
     }
-    snapshot.slices = slices(client, left_out).await;
+    snapshot.slices = slices(lists).await;
     if let (Some(node), Some(slices)) = (&snapshot.node, snapshot.slices.seen()) {
         snapshot.drivers_here = Looked::At(drivers_of(slices, node));
     }
-    snapshot.published = published(client, snapshot).await;
-    snapshot.classes = list(client, ListParams::default(), "DeviceClasses", left_out).await;
-    snapshot.taint_rules = taint_rules(client, &versions, left_out).await;
-    snapshot.claims = list(client, ListParams::default(), "ResourceClaims", left_out).await;
-    snapshot.pods = pods(client, wanted, left_out).await;
-    snapshot.templates = templates(client, wanted, left_out).await;
-    snapshot.holders = holders(client, snapshot).await;
-    snapshot.pod_events = pod_events(client, wanted, left_out).await;
+    snapshot.published = published(lists.client(), snapshot).await;
+    snapshot.classes = lists.all(ListParams::default(), "DeviceClasses").await;
+    snapshot.taint_rules = taint_rules(lists, &versions).await;
+    snapshot.claims = lists.all(ListParams::default(), "ResourceClaims").await;
+    snapshot.pods = pods(lists, wanted).await;
+    snapshot.templates = templates(lists, wanted).await;
+    snapshot.holders = holders(lists.client(), snapshot).await;
+    snapshot.pod_events = pod_events(lists, wanted).await;
 }
 
 /// What a look at a node wants to know of the cluster; it goes on without.
 pub(super) async fn look_for_node(client: &Client, snapshot: &mut Snapshot) {
-    let left_out = LeftOut::default();
-    snapshot.node_events = node_events(client, &left_out).await;
+    let lists = Lists::new(client);
+    snapshot.node_events = node_events(&lists).await;
     if let Some(node) = &snapshot.node {
         let here = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let slices: Looked<Vec<ResourceSlice>> = list(client, here, "ResourceSlices", &left_out).await;
+        let slices: Looked<Vec<ResourceSlice>> = lists.all(here, "ResourceSlices").await;
         snapshot.drivers_here = slices.map(|slices| drivers_of(&slices, node));
     }
-    snapshot.left_out = left_out.into_sorted();
+    snapshot.left_out = lists.into_left_out();
     snapshot.published = published(client, snapshot).await;
 }
 
@@ -137,14 +112,13 @@ fn drivers_of(slices: &[ResourceSlice], node: &str) -> BTreeSet<String> {
 }
 
 /// All slices. A driver that is changing a pool is given the time to end that.
-async fn slices(client: &Client, left_out: &LeftOut) -> Looked<Vec<ResourceSlice>> {
-    let slices: Looked<Vec<ResourceSlice>> =
-        list(client, ListParams::default(), "ResourceSlices", left_out).await;
+async fn slices(lists: &Lists<'_>) -> Looked<Vec<ResourceSlice>> {
+    let slices: Looked<Vec<ResourceSlice>> = lists.all(ListParams::default(), "ResourceSlices").await;
     if slices.seen().is_none_or(|slices| crate::checks::are_whole(slices)) {
         return slices;
     }
     tokio::time::sleep(SETTLES_WITHIN).await;
-    list(client, ListParams::default(), "ResourceSlices", left_out).await
+    lists.all(ListParams::default(), "ResourceSlices").await
 }
 
 /// Marks the objects of the group, and what needs them, as not seen.
@@ -178,81 +152,15 @@ async fn versions(client: &Client) -> Result<Vec<String>, kube::Error> {
     Ok(served)
 }
 
-async fn list<K>(client: &Client, parameters: ListParams, what: &str, left_out: &LeftOut) -> Looked<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let listed = pages(&Api::<K>::all(client.clone()), parameters, left_out).await;
-    Looked::from_result(listed, &format!("listing {what}"))
-}
-
-/// A page of a list, with its objects as they came.
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-/// What an object is called, whatever else it holds.
-#[derive(Default, Deserialize)]
-struct Named {
-    kind: Option<String>,
-    #[serde(default)]
-    metadata: Names,
-}
-
-#[derive(Default, Deserialize)]
-struct Names {
-    namespace: Option<String>,
-    name: Option<String>,
-}
-
-/// All pages of a list.
-async fn pages<K>(api: &Api<K>, parameters: ListParams, left_out: &LeftOut) -> Result<Vec<K>, kube::Error>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    let (requests, client) = (kube::core::Request::new(api.resource_url()), api.clone().into_client());
-    let mut parameters = parameters.limit(PAGE);
-    let mut objects = Vec::new();
-    loop {
-        let request = requests.list(&parameters).map_err(kube::Error::BuildRequest)?;
-        let text = client.request_text(request).await?;
-        let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-        for item in page.items.into_iter().flatten() {
-            match serde_json::from_str(item.get()) {
-                Ok(object) => objects.push(object),
-                Err(error) => left_out.add(named(item, api.resource_url(), &error)),
-            }
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(objects),
-        }
-    }
-}
-
-/// An object that cannot be read, and why.
-fn named(item: &RawValue, listed: &str, error: &serde_json::Error) -> String {
-    let Named { kind, metadata } = serde_json::from_str(item.get()).unwrap_or_default();
-    // Objects in lists do not say their kind.
-    let kind = kind.unwrap_or_else(|| listed.rsplit('/').next().unwrap_or_default().to_owned());
-    let name = metadata.name.unwrap_or_else(|| "without a name".to_owned());
-    let namespace = metadata.namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    format!("{kind} {namespace}{name}: {error}")
-}
-
 /// The DeviceTaintRules, by the newest version of the API that has them; none if no served version has.
-async fn taint_rules(client: &Client, versions: &[String], left_out: &LeftOut) -> Looked<Vec<TaintRule>> {
+async fn taint_rules(lists: &Lists<'_>, versions: &[String]) -> Looked<Vec<TaintRule>> {
     let what = "listing DeviceTaintRules";
     for version in RULE_VERSIONS.into_iter().filter(|version| versions.iter().any(|served| served == version))
     {
         let kind = GroupVersionKind::gvk(GROUP, version, "DeviceTaintRule");
         let resource = ApiResource::from_gvk_with_plural(&kind, "devicetaintrules");
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        match pages(&api, ListParams::default(), left_out).await {
+        let api: Api<DynamicObject> = Api::all_with(lists.client().clone(), &resource);
+        match lists.pages(&api, ListParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
             Err(error) => return Looked::CouldNot(format!("{what}: {error}")),
             Ok(rules) => {
@@ -265,9 +173,9 @@ async fn taint_rules(client: &Client, versions: &[String], left_out: &LeftOut) -
 }
 
 /// The pods to examine: the one that was named, those that use the claim that was named, or all that are pending.
-async fn pods(client: &Client, wanted: &ClusterWanted, left_out: &LeftOut) -> Looked<Vec<Pod>> {
+async fn pods(lists: &Lists<'_>, wanted: &ClusterWanted) -> Looked<Vec<Pod>> {
     if let Some(name) = &wanted.pod {
-        let api: Api<Pod> = Api::namespaced(client.clone(), &name.namespace);
+        let api: Api<Pod> = Api::namespaced(lists.client().clone(), &name.namespace);
         return match api.get_opt(&name.name).await {
             Ok(Some(pod)) => Looked::At(vec![pod]),
             Ok(None) => Looked::CouldNot(format!("there is no pod {name}")),
@@ -277,10 +185,10 @@ async fn pods(client: &Client, wanted: &ClusterWanted, left_out: &LeftOut) -> Lo
     let pending = ListParams::default().fields("status.phase=Pending");
     let listed = match &wanted.claim {
         Some(claim) => {
-            let api = Api::<Pod>::namespaced(client.clone(), &claim.namespace);
-            pages(&api, ListParams::default(), left_out).await
+            let api = Api::<Pod>::namespaced(lists.client().clone(), &claim.namespace);
+            lists.pages(&api, ListParams::default()).await
         }
-        None => pages(&Api::<Pod>::all(client.clone()), pending, left_out).await,
+        None => lists.pages(&Api::<Pod>::all(lists.client().clone()), pending).await,
     };
     let uses_claims = |pod: &Pod| {
         let used = crate::checks::claims_of(pod);
@@ -296,17 +204,13 @@ async fn pods(client: &Client, wanted: &ClusterWanted, left_out: &LeftOut) -> Lo
     Looked::from_result(listed, "listing Pods")
 }
 
-async fn templates(
-    client: &Client,
-    wanted: &ClusterWanted,
-    left_out: &LeftOut,
-) -> Looked<Vec<ResourceClaimTemplate>> {
+async fn templates(lists: &Lists<'_>, wanted: &ClusterWanted) -> Looked<Vec<ResourceClaimTemplate>> {
     let namespace = wanted.pod.as_ref().or(wanted.claim.as_ref()).map(|name| name.namespace.as_str());
     match namespace {
-        None => list(client, ListParams::default(), "ResourceClaimTemplates", left_out).await,
+        None => lists.all(ListParams::default(), "ResourceClaimTemplates").await,
         Some(namespace) => {
-            let api = Api::namespaced(client.clone(), namespace);
-            let listed = pages(&api, ListParams::default(), left_out).await;
+            let api = Api::namespaced(lists.client().clone(), namespace);
+            let listed = lists.pages(&api, ListParams::default()).await;
             Looked::from_result(listed, "listing ResourceClaimTemplates")
         }
     }
@@ -328,10 +232,10 @@ async fn holders(client: &Client, snapshot: &Snapshot) -> Looked<Vec<Pod>> {
     Looked::At(holders)
 }
 
-async fn node_events(client: &Client, left_out: &LeftOut) -> Looked<Vec<Event>> {
+async fn node_events(lists: &Lists<'_>) -> Looked<Vec<Event>> {
     // Events about nodes, which are in no namespace, are in this one.
-    let api = Api::namespaced(client.clone(), "default");
-    events(api, "regarding.kind=Node", left_out).await.map(|events| {
+    let api = Api::namespaced(lists.client().clone(), "default");
+    events(lists, api, "regarding.kind=Node").await.map(|events| {
         let without_namespace = |event: Event| {
             let about = ObjectName::new("", event.about.name);
             Event { about, ..event }
@@ -341,14 +245,13 @@ async fn node_events(client: &Client, left_out: &LeftOut) -> Looked<Vec<Event>> 
 }
 
 /// The Events about pods whose claims cannot be made, or whose devices cannot be prepared.
-async fn pod_events(client: &Client, wanted: &ClusterWanted, left_out: &LeftOut) -> Looked<Vec<Event>> {
+async fn pod_events(lists: &Lists<'_>, wanted: &ClusterWanted) -> Looked<Vec<Event>> {
     let api = match wanted.pod.as_ref().or(wanted.claim.as_ref()) {
-        Some(name) => Api::namespaced(client.clone(), &name.namespace),
-        None => Api::all(client.clone()),
+        Some(name) => Api::namespaced(lists.client().clone(), &name.namespace),
+        None => Api::all(lists.client().clone()),
     };
-    let of = async |reason: &str| {
-        events(api.clone(), &format!("regarding.kind=Pod,reason={reason}"), left_out).await
-    };
+    let of =
+        async |reason: &str| events(lists, api.clone(), &format!("regarding.kind=Pod,reason={reason}")).await;
     match (of(CLAIM_NOT_MADE).await, of(NOT_PREPARED).await) {
         (Looked::At(mut not_made), Looked::At(not_prepared)) => {
             not_made.extend(not_prepared);
@@ -358,8 +261,8 @@ async fn pod_events(client: &Client, wanted: &ClusterWanted, left_out: &LeftOut)
     }
 }
 
-async fn events(api: Api<ApiEvent>, fields: &str, left_out: &LeftOut) -> Looked<Vec<Event>> {
-    let listed = pages(&api, ListParams::default().fields(fields), left_out).await;
+async fn events(lists: &Lists<'_>, api: Api<ApiEvent>, fields: &str) -> Looked<Vec<Event>> {
+    let listed = lists.pages(&api, ListParams::default().fields(fields)).await;
     let listed = listed.map(|events| events.into_iter().map(event).collect());
     Looked::from_result(listed, "listing Events")
 }
@@ -436,7 +339,7 @@ mod tests {
         let client = Client::new(tower::service_fn(answer_rules), "default");
         let of = async |versions: &[&str]| {
             let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
-            let rules = taint_rules(&client, &versions, &LeftOut::default()).await;
+            let rules = taint_rules(&Lists::new(&client), &versions).await;
             rules.seen().map(|rules| rules.iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(of(&["v1", "v1beta2", "v1beta1"]).await, Some(vec!["a".to_owned(), "b".to_owned()]));
@@ -447,37 +350,5 @@ mod tests {
     async fn a_version_that_is_told_of_and_not_served_is_none() {
         let client = Client::new(tower::service_fn(answer), "default");
         assert_eq!(versions(&client).await.unwrap(), ["v1beta1"]);
-    }
-
-    /// As an API server with a claim between two others whose parameters Go takes and Rust does not.
-    async fn answer_claims(_: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
-        let claim = |name: &str, parameters: &str| {
-            format!(
-                r#"{{"metadata": {{"namespace": "ns", "name": "{name}"}}, "spec": {{"devices": {{"config": [{{"opaque": {{"driver": "d", "parameters": {parameters}}}}}]}}}}}}"#
-            )
-        };
-        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-        let items =
-            [claim("a", "{}"), claim("b", r#"{"name": "x\ud800y"}"#), claim("c", &deep), claim("d", "{}")];
-        let list = format!(
-            r#"{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "metadata": {{}}, "items": [{}]}}"#,
-            items.join(", ")
-        );
-        Ok(Response::new(Body::from(list.into_bytes())))
-    }
-
-    #[tokio::test]
-    async fn an_object_that_cannot_be_read_is_named_and_hides_no_other() {
-        let client = Client::new(tower::service_fn(answer_claims), "default");
-        let left_out = LeftOut::default();
-        let claims: Looked<Vec<k8s_openapi::api::resource::v1::ResourceClaim>> =
-            list(&client, ListParams::default(), "ResourceClaims", &left_out).await;
-        let names: Vec<_> =
-            claims.seen().unwrap().iter().map(|claim| claim.metadata.name.as_deref()).collect();
-        assert_eq!(names, [Some("a"), Some("d")]);
-        let left_out = left_out.into_sorted();
-        assert_eq!(left_out.len(), 2, "{left_out:?}");
-        assert!(left_out[0].starts_with("resourceclaims ns/b: "), "{left_out:?}");
-        assert!(left_out[1].starts_with("resourceclaims ns/c: "), "{left_out:?}");
     }
 }
