@@ -32,6 +32,8 @@ impl Hardware {
     /// What another program has prepared is over, and was never recorded.
     pub(super) fn forget_claim(&mut self, claim: &ClaimUid) {
         self.in_use.remove(claim);
+        // What is recorded of the claim from now on has no state until a prepare saves one.
+        self.states.insert(claim.clone(), vec![None]);
         let used: BTreeSet<_> = self
             .in_use
             .values()
